@@ -1,0 +1,52 @@
+"""Sessions that set up everything they need: ``nox -s demo``, ``nox -s tests``."""
+
+from __future__ import annotations
+
+import sys
+
+import nox
+
+nox.options.sessions = ["tests"]
+nox.options.reuse_venv = "yes"
+
+STACKS = ("gluonts", "pytorchts")
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+def install(session: nox.Session, stack: str, *extras: str) -> None:
+    """Install the package with the versions that this stack is tested with."""
+    if stack == "pytorchts":
+        if sys.version_info[:2] > (3, 11):
+            session.error("PyTorchTS 0.6.0 needs Python 3.10 or 3.11.")
+        extras = (*extras, "pytorchts")
+    package = f".[{','.join(extras)}]" if extras else "."
+    session.install("-c", f"constraints/{stack}.txt", package)
+
+
+@nox.session
+@nox.parametrize("stack", STACKS, ids=STACKS)
+def tests(session: nox.Session, stack: str) -> None:
+    """Test one stack in an environment of its own; the first is linted, too."""
+    lint = ("lint",) if stack == "gluonts" else ()
+    install(session, stack, "test", *lint)
+    session.run("python", "-m", "pip", "check")
+    if lint:
+        session.run("ruff", "check", ".")
+        session.run("ruff", "format", "--check", ".")
+        session.run("mypy")
+    session.run("pytest", "-n", "2", *session.posargs, env=ONE_THREAD)
+
+
+@nox.session
+@nox.parametrize("stack", STACKS, ids=STACKS)
+def benchmark(session: nox.Session, stack: str) -> None:
+    """Measure a step against the stack's own trainer."""
+    install(session, stack)
+    session.run("python", "benchmarks/steps.py", *session.posargs, env=ONE_THREAD)
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """SCott against plain SGD on the paper's synthetic data: a table and a plot."""
+    install(session, "gluonts")
+    session.run("python", "-m", "pts_scott.demo", *session.posargs)

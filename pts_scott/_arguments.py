@@ -1,0 +1,85 @@
+"""Checks of a user's arguments, made once, where the value enters."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import math
+import numbers
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from pts_scott.errors import ArgumentError, UnknownArgumentError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A sentence naming the known word nearest to ``name``, or all of them."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    return f"Known are: {', '.join(map(repr, known))}."
+
+
+def named_arguments(init: F) -> F:
+    """Make an ``__init__`` refuse unknown arguments with the nearest known name."""
+    known = [name for name in inspect.signature(init).parameters if name != "self"]
+
+    @functools.wraps(init)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
+        for name in kwargs:
+            if name not in known:
+                raise UnknownArgumentError(
+                    f"{type(self).__name__} has no argument {name!r}. "
+                    f"{nearest(name, known)}"
+                )
+        init(self, *args, **kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def one_of(name: str, value: object, allowed: Iterable[str]) -> str:
+    """``value`` if it is one of the allowed words."""
+    allowed = list(allowed)
+    if not isinstance(value, str) or value not in allowed:
+        hint = nearest(value, allowed) if isinstance(value, str) else ""
+        raise ArgumentError(
+            f"{name}={value!r}: expected one of "
+            f"{', '.join(map(repr, allowed))}. {hint}".rstrip()
+        )
+    return value
+
+
+def whole_number(name: str, value: object, minimum: int = 1) -> int:
+    """``value`` as an int of at least ``minimum``."""
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not whole or int(value) < minimum:  # type: ignore[call-overload]
+        raise ArgumentError(
+            f"{name}={value!r}: expected a whole number of at least {minimum}."
+        )
+    return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def real_number(
+    name: str,
+    value: object,
+    minimum: float = 0.0,
+    maximum: float = math.inf,
+    *,
+    exclusive: bool = False,
+) -> float:
+    """``value`` as a finite float between ``minimum`` and ``maximum``.
+
+    With ``exclusive`` the minimum itself is refused.
+    """
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    number = float(value) if real else math.nan  # type: ignore[arg-type]
+    too_small = number <= minimum if exclusive else number < minimum
+    if not math.isfinite(number) or too_small or number > maximum:
+        lower = f"more than {minimum:g}" if exclusive else f"at least {minimum:g}"
+        upper = "" if math.isinf(maximum) else f" and at most {maximum:g}"
+        raise ArgumentError(f"{name}={value!r}: expected a number of {lower}{upper}.")
+    return number

@@ -1,0 +1,90 @@
+"""The errors of this package: one base, one class for each kind of mistake.
+
+Every message says what was given, what was expected and how to put it right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class ScottError(Exception):
+    """Base of every error that ``pts_scott`` raises on purpose."""
+
+
+class ArgumentError(ScottError, ValueError):
+    """An argument has a value that it cannot have."""
+
+
+class UnknownArgumentError(ScottError, TypeError):
+    """An argument has a name that does not exist."""
+
+
+class MissingExtraError(ScottError, ImportError):
+    """A feature needs a package that is not installed."""
+
+
+class DataError(ScottError, ValueError):
+    """The dataset cannot be used for training as it is."""
+
+
+class EmptyDatasetError(DataError):
+    """There is no series, or no window, to train on."""
+
+
+class ShortSeriesError(DataError):
+    """A series is shorter than one window."""
+
+
+class MissingValuesError(DataError):
+    """A target is missing where the model has no mask for it."""
+
+
+class InfiniteValuesError(DataError):
+    """A target is infinite."""
+
+
+class FrequencyError(DataError):
+    """A frequency is unknown, or unfit for what is asked of it."""
+
+
+class MixedFrequencyError(FrequencyError):
+    """The series of one dataset have different frequencies."""
+
+
+class StratificationError(ScottError, ValueError):
+    """The windows cannot be stratified as asked."""
+
+
+class EmptyStratumError(StratificationError):
+    """A stratum that the policy announces gets no window."""
+
+
+class TooManyStrataError(StratificationError):
+    """The policy asks for more strata than there are windows."""
+
+
+class NotFittedError(StratificationError):
+    """A policy that learns from the windows is used before ``fit``."""
+
+
+class ModelError(ScottError, ValueError):
+    """The model breaks an assumption of the method."""
+
+
+class BatchNormError(ModelError):
+    """BatchNorm makes the loss of a window depend on its batch."""
+
+
+class WindowLossError(ModelError):
+    """The model does not give one loss for each window."""
+
+
+class BatchCoupledLossError(ModelError):
+    """The loss of a window changes with what shares its batch."""
+
+
+def shorten(items: Sequence[object], limit: int = 5) -> str:
+    """The first few of a long list, for a message: ``'a', 'b', … (7 in all)``."""
+    shown = ", ".join(repr(item) for item in items[:limit])
+    return shown if len(items) <= limit else f"{shown}, … ({len(items)} in all)"

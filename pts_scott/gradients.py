@@ -1,0 +1,252 @@
+"""Gradient estimators: uniform, stratified, and control variate.
+
+All of them rest on one thing, the gradient of a weighted sum of window losses at
+given parameters. There are two ways to take it, with one meaning: by autograd on
+the module as it is (fast without compilation, and keeps fused kernels such as the
+LSTM's), and by ``torch.func`` inside one compiled function. Parameters, snapshot
+and anchor are tuples of plain tensors in the order of ``Losses.parameters``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value
+
+from pts_scott.errors import WindowLossError
+from pts_scott.windows import Batch
+
+Tensors = tuple[Tensor, ...]
+
+WINDOW_FIELDS = (
+    "past_target",
+    "future_target",
+    "past_observed_values",
+    "future_observed_values",
+    "past_is_pad",
+)
+
+
+class Losses(nn.Module):
+    """One loss a window, from a network that has ``loss(**fields)``.
+
+    Parameters
+    ----------
+    network
+        A module whose ``loss`` takes fields of a batch by name (``past_target``,
+        ``future_target``, ``future_observed_values``, …) and returns a tensor with
+        one loss for each window.
+
+    Raises
+    ------
+    WindowLossError
+        If there is no such method, or it asks for fields that windows don't have.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.fields = _loss_fields(network)
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.network.loss(**{name: batch[name] for name in self.fields})  # type: ignore[operator, no-any-return]
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """Parameters that are trained, by name; tied weights once."""
+        return {k: p for k, p in self.named_parameters() if p.requires_grad}
+
+
+def _loss_fields(network: nn.Module) -> tuple[str, ...]:
+    loss = getattr(network, "loss", None)
+    if not callable(loss):
+        raise WindowLossError(
+            f"{type(network).__name__} has no method loss(past_target, future_target, …) "
+            "that returns one loss a window. Give it one: the mean over a batch is not "
+            "enough, because strata have weights."
+        )
+    fields = []
+    for name, parameter in inspect.signature(loss).parameters.items():
+        if name in WINDOW_FIELDS:
+            fields.append(name)
+        elif parameter.default is parameter.empty and parameter.kind not in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        ):
+            raise WindowLossError(
+                f"the loss of {type(network).__name__} asks for {name!r}; windows have "
+                f"{', '.join(WINDOW_FIELDS)}."
+            )
+    return tuple(fields)
+
+
+class Update(NamedTuple):
+    """What one gradient estimator returns."""
+
+    direction: Tensors
+    loss: Tensor
+
+
+class Gradients:
+    """Gradients of window losses, counted where they are computed.
+
+    Parameters
+    ----------
+    losses
+        The window losses of a network.
+    compiled
+        Take gradients by ``torch.func`` in compiled functions, not by autograd.
+    """
+
+    def __init__(self, losses: Losses, *, compiled: bool = False) -> None:
+        self.losses = losses
+        self.names = tuple(losses.trainable())
+        self.parameters: Tensors = tuple(losses.trainable().values())
+        self.compiled = compiled
+        self.stochastic = False
+        #: Windows whose gradient was computed: M a plain step, 2 M an inner step.
+        self.count = 0
+        self._single: _Single = self._autograd
+        self._pair: _Pair = self._autograd_pair
+        if compiled:
+            self._single = torch.compile(self._functional)
+            self._pair = torch.compile(self._functional_pair)
+
+    def uniform(self, batch: Batch) -> Update:
+        """∇f_ξ(θ): the mean gradient of a uniform mini-batch."""
+        size = _size(batch)
+        return self.stratified(batch, batch["past_target"].new_full((size,), 1 / size))
+
+    def stratified(self, batch: Batch, weights: Tensor) -> Update:
+        """Σ_j weights_j ∇f_j(θ) in one batched pass.
+
+        With ``weights`` w_i / b for the b windows of stratum i this is the anchor.
+        """
+        self.count += _size(batch)
+        return Update(*self._single(self.parameters, batch, weights))
+
+    def control_variate(
+        self, batch: Batch, snapshot: Tensors, anchor: Tensors, coefficient: Tensor
+    ) -> Update:
+        """∇f_ξ(θ) − c · (∇f_ξ(snapshot) − anchor) on a uniform mini-batch ξ."""
+        self.count += 2 * _size(batch)
+        return Update(
+            *self._pair(self.parameters, snapshot, anchor, coefficient, batch)
+        )
+
+    # -- by autograd, on the module as it is ----------------------------------------
+
+    def _autograd(
+        self, parameters: Tensors, batch: Batch, weights: Tensor
+    ) -> tuple[Tensors, Tensor]:
+        loss = (weights * self._losses_at(parameters, batch)).sum()
+        gradient = torch.autograd.grad(
+            loss, parameters, allow_unused=True, materialize_grads=True
+        )
+        return gradient, loss.detach()
+
+    def _autograd_pair(
+        self,
+        parameters: Tensors,
+        snapshot: Tensors,
+        anchor: Tensors,
+        coefficient: Tensor,
+        batch: Batch,
+    ) -> tuple[Tensors, Tensor]:
+        size = _size(batch)
+        weights = batch["past_target"].new_full((size,), 1 / size)
+        # Dropout draws from torch's own generator: the second pass sees the masks of
+        # the first, or the difference of the two gradients would be noise.
+        state = _random_state(weights.device) if self.stochastic else None
+        now, loss = self._autograd(parameters, batch, weights)
+        if state is not None:
+            _set_random_state(weights.device, state)
+        for tensor in snapshot:
+            tensor.requires_grad_()
+        then, _ = self._autograd(snapshot, batch, weights)
+        direction = _foreach_control_variate(now, then, anchor, coefficient)
+        return direction, loss
+
+    def _losses_at(self, parameters: Tensors, batch: Batch) -> Tensor:
+        if parameters is self.parameters:
+            return self.losses(batch)  # type: ignore[no-any-return]
+        named = dict(zip(self.names, parameters, strict=True))
+        return functional_call(self.losses, named, (batch,))
+
+    # -- by torch.func, to be compiled as one function ------------------------------
+
+    def _functional(
+        self, parameters: Tensors, batch: Batch, weights: Tensor
+    ) -> tuple[Tensors, Tensor]:
+        def weighted_loss(values: Tensors) -> Tensor:
+            named = dict(zip(self.names, values, strict=True))
+            return (weights * functional_call(self.losses, named, (batch,))).sum()
+
+        gradient, loss = grad_and_value(weighted_loss)(parameters)
+        return gradient, loss
+
+    def _functional_pair(
+        self,
+        parameters: Tensors,
+        snapshot: Tensors,
+        anchor: Tensors,
+        coefficient: Tensor,
+        batch: Batch,
+    ) -> tuple[Tensors, Tensor]:
+        size = _size(batch)
+        weights = batch["past_target"].new_full((size,), 1 / size)
+        now, loss = self._functional(parameters, batch, weights)
+        then, _ = self._functional(snapshot, batch, weights)
+        direction = tuple(
+            g - coefficient * (h - a) for g, h, a in zip(now, then, anchor, strict=True)
+        )
+        return direction, loss
+
+
+_Single = Callable[[Tensors, Batch, Tensor], tuple[Tensors, Tensor]]
+_Pair = Callable[[Tensors, Tensors, Tensors, Tensor, Batch], tuple[Tensors, Tensor]]
+
+
+def squared_norm(tensors: Sequence[Tensor]) -> Tensor:
+    """‖v‖² over all tensors, as a tensor: nothing waits for the device."""
+    return torch.stack(torch._foreach_norm(list(tensors))).square().sum()
+
+
+def mean_loss(losses: Losses, batches: Sequence[Batch] | object) -> Tensor:
+    """The mean loss over all windows of some batches, without gradients."""
+    total: Tensor | float = 0.0
+    size = 0
+    with torch.no_grad():
+        for batch in batches:  # type: ignore[attr-defined]
+            total = total + losses(batch).double().sum()
+            size += _size(batch)
+    return torch.as_tensor(total) / size
+
+
+def _foreach_control_variate(
+    now: Tensors, then: Tensors, anchor: Tensors, coefficient: Tensor
+) -> Tensors:
+    """g − c · (h − a), in new tensors: autograd may return one tensor twice."""
+    difference = torch._foreach_sub(then, anchor)
+    torch._foreach_mul_(difference, coefficient)
+    return tuple(torch._foreach_sub(now, difference))
+
+
+def _size(batch: Batch) -> int:
+    return len(batch["past_target"])
+
+
+def _random_state(device: torch.device) -> Tensor:
+    if device.type == "cuda":
+        return torch.cuda.get_rng_state(device)
+    return torch.get_rng_state()
+
+
+def _set_random_state(device: torch.device, state: Tensor) -> None:
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)

@@ -1,0 +1,246 @@
+"""Lightning around the outer loop: one outer loop is one ``training_step``.
+
+Progress bars, loggers, callbacks, checkpoints and devices are Lightning's; its cost
+is paid once in K steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor
+
+from pts_scott.budget import Budget, History, Stopwatch
+from pts_scott.gradients import Gradients, Losses, Tensors, mean_loss
+from pts_scott.randomness import Generators
+from pts_scott.scott import Scott, Settings, WindowDraws, geometric_length
+from pts_scott.strata import Strata
+from pts_scott.windows import Batch, WindowIndex
+
+EVALUATION_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that one training run is told, besides network and windows."""
+
+    settings: Settings
+    budget: Budget
+    coefficient: float | str
+    num_batches_per_epoch: int
+    output: str
+    clip_gradient: float | None
+    make_optimizer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
+
+
+class OuterLoopModule(pl.LightningModule):
+    """A network, its windows, and the method that trains it, as Lightning sees them.
+
+    Parameters
+    ----------
+    losses
+        The window losses of the network.
+    gradients
+        Their gradient estimators.
+    windows, strata
+        What to train on; ``strata`` is None for methods without.
+    validation
+        Windows for ``val_loss``; None for no validation.
+    plan
+        Method, budgets and output.
+    generators
+        The streams of random numbers.
+    history
+        Where each outer loop writes its row.
+    """
+
+    def __init__(
+        self,
+        losses: Losses,
+        gradients: Gradients,
+        windows: WindowIndex,
+        strata: Strata | None,
+        validation: WindowIndex | None,
+        plan: Plan,
+        generators: Generators,
+        history: History,
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.losses = losses
+        self.gradients = gradients
+        self.windows = windows
+        self.validation = validation
+        self.plan = plan
+        self.generators = generators
+        self.history = history
+        self.clock = Stopwatch()
+        self.steps = 0
+        self.outer = 0
+        self.strata_count = len(strata) if strata is not None else len(windows)
+        self._anchor_cost = (
+            plan.settings.anchor_size(strata, windows) if plan.settings.has_anchor else 0
+        )
+        self._step_cost = plan.settings.step_size(strata, windows)
+        self._kept = _Kept(plan.output, gradients.parameters, generators.output)
+        self.scott = Scott(
+            gradients,
+            self._gather,
+            WindowDraws(plan.settings, windows, strata, generators),
+            plan.settings,
+            step=lambda: None,  # the optimizer's, once Lightning has made it
+            clip_gradient=plan.clip_gradient,
+        )
+
+    def _gather(self, numbers: Tensor) -> Batch:
+        return self.windows.gather(numbers, self.losses.fields)
+
+    # -- the outer loops of an epoch ------------------------------------------------
+
+    def outer_loops(self) -> Iterator[int]:
+        """What Lightning iterates over: outer loops until the epoch is full."""
+        while not self._epoch_is_full():
+            yield self.outer
+
+    def _epoch_is_full(self) -> bool:
+        due = (self.current_epoch + 1) * self.plan.num_batches_per_epoch
+        return self.steps >= due or not self._allowed(self._anchor_cost + self._step_cost)
+
+    def _allowed(self, cost: int) -> bool:
+        return self.plan.budget.allows(
+            self.steps, self.clock.seconds, self.gradients.count, cost
+        )
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        """One outer loop."""
+        # Lightning fetches one ahead, so the last call may find nothing left to do.
+        if self._epoch_is_full():
+            return
+        learning_rate = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
+        self._kept.see_snapshot(learning_rate * self.strata_count)
+        before = self.steps
+
+        def exhausted() -> bool:
+            allowed = self._allowed(self._step_cost)
+            self.steps += int(allowed)
+            return not allowed
+
+        report = self.scott.outer_loop(self._length(), self._coefficient(), exhausted)
+        self.steps = before + report.steps
+        self._record(report.loss, report.squared_norm)
+
+    def _length(self) -> int:
+        settings = self.plan.settings
+        if settings.inner_length == "geometric":
+            return geometric_length(self.strata_count, self.generators.length)
+        return settings.inner_steps
+
+    def _coefficient(self) -> float:
+        if isinstance(self.plan.coefficient, str):  # "linear": from 1 to 0
+            spent = self.plan.budget.spent
+            return 1.0 - spent(self.steps, self.clock.seconds, self.gradients.count)
+        return self.plan.coefficient
+
+    def _record(self, loss: Tensor, squared_norm: Tensor) -> None:
+        train_loss = float(loss)  # waits for the device, so that seconds are whole
+        self.outer += 1
+        self.history.add(
+            step=self.steps,
+            outer=self.outer,
+            epoch=self.current_epoch,
+            gradients=self.gradients.count,
+            anchors=self.scott.anchors,
+            seconds=self.clock.seconds,
+            train_loss=train_loss,
+            update_norm=math.sqrt(float(squared_norm)),
+        )
+        if not math.isnan(train_loss):
+            self.log("train_loss", train_loss, prog_bar=True, batch_size=1)
+            self.log("gradients", float(self.gradients.count), batch_size=1)
+
+    # -- Lightning's hooks ----------------------------------------------------------
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """The optimizer whose gradient is replaced by v."""
+        return self.plan.make_optimizer(list(self.losses.trainable().values()))
+
+    def on_train_start(self) -> None:
+        optimizer = self.optimizers()
+        assert not isinstance(optimizer, list)
+        self.scott.step = optimizer.step
+        self.clock.start()
+
+    def on_train_end(self) -> None:
+        self.clock.stop()
+        self._kept.restore()
+
+    def on_train_epoch_end(self) -> None:
+        if not self._allowed(self._anchor_cost + self._step_cost):
+            self.trainer.should_stop = True
+
+    def on_validation_start(self) -> None:
+        self.clock.stop()
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        """The mean loss over all windows of the validation data."""
+        value = float(evaluate(self.losses, self.validation))  # type: ignore[arg-type]
+        self.history.set_val_loss(value)
+        self._kept.see_validation(value)
+        self.log("val_loss", value, prog_bar=True, batch_size=1)
+
+    def on_validation_end(self) -> None:
+        self.clock.start()
+
+
+def evaluate(losses: Losses, windows: WindowIndex) -> Tensor:
+    """The mean loss over all windows of an index, in evaluation mode."""
+    was_training = losses.training
+    losses.eval()
+    numbers = torch.arange(len(windows), device=windows.device)
+    batches = (
+        windows.gather(part, losses.fields) for part in numbers.split(EVALUATION_BATCH)
+    )
+    try:
+        return mean_loss(losses, batches)
+    finally:
+        losses.train(was_training)
+
+
+class _Kept:
+    """The parameters that training returns: the last, a sampled snapshot, or the best."""
+
+    def __init__(self, output: str, parameters: Tensors, generator: torch.Generator) -> None:
+        self._output = output
+        self._parameters = parameters
+        self._generator = generator
+        self._copy: list[Tensor] | None = None
+        self._weight = 0.0
+        self._best = math.inf
+
+    def see_snapshot(self, weight: float) -> None:
+        """Keep θ(t,0) with probability ∝ α_t B, by a reservoir of one."""
+        if self._output != "sampled":
+            return
+        self._weight += weight
+        if torch.rand((), generator=self._generator).item() * self._weight < weight:
+            self._keep()
+
+    def see_validation(self, loss: float) -> None:
+        """Keep the parameters if they are the best so far."""
+        if self._output == "best" and loss < self._best:
+            self._best = loss
+            self._keep()
+
+    def _keep(self) -> None:
+        self._copy = [p.detach().clone() for p in self._parameters]
+
+    def restore(self) -> None:
+        """Put the kept parameters into the network."""
+        if self._copy is not None:
+            with torch.no_grad():
+                torch._foreach_copy_(list(self._parameters), self._copy)

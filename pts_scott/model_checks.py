@@ -1,0 +1,118 @@
+"""Refuse, before training starts, a model that breaks the mathematics."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from pts_scott.errors import (
+    BatchCoupledLossError,
+    BatchNormError,
+    MissingValuesError,
+    ModelError,
+    WindowLossError,
+)
+from pts_scott.gradients import Losses
+from pts_scott.windows import WindowIndex
+
+PROBES = 3
+
+
+def check_model(losses: Losses, windows: WindowIndex) -> None:
+    """Check everything that the method assumes of the network.
+
+    Raises
+    ------
+    BatchNormError, WindowLossError, BatchCoupledLossError, MissingValuesError
+    """
+    _check_trainable(losses)
+    _check_no_batch_norm(losses)
+    _check_missing_values(losses, windows)
+    _check_one_loss_a_window(losses, windows)
+
+
+def is_stochastic(losses: Losses, windows: WindowIndex) -> bool:
+    """Whether the training pass draws random numbers, as dropout does."""
+    batch = windows.gather(_probe_windows(windows, 1), losses.fields)
+    before = _random_states(windows.device)
+    with torch.no_grad():
+        losses(batch)
+    after = _random_states(windows.device)
+    return any(not torch.equal(x, y) for x, y in zip(before, after, strict=True))
+
+
+def _random_states(device: torch.device) -> list[torch.Tensor]:
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+
+
+def _check_trainable(losses: Losses) -> None:
+    if not losses.trainable():
+        raise ModelError(
+            f"{type(losses.network).__name__} has no parameter that requires a gradient; "
+            "there is nothing to train."
+        )
+
+
+def _check_no_batch_norm(losses: Losses) -> None:
+    for name, module in losses.network.named_modules():
+        if isinstance(module, _BatchNorm):
+            raise BatchNormError(
+                f"the network has BatchNorm ({name}): its statistics tie the windows of "
+                "a batch together, so that anchor and inner steps would belong to "
+                "different objectives. Switch it off, or use LayerNorm or GroupNorm."
+            )
+
+
+def _check_missing_values(losses: Losses, windows: WindowIndex) -> None:
+    place = windows.series.first_missing()
+    if place is not None and "future_observed_values" not in losses.fields:
+        item_id, moment = place
+        raise MissingValuesError(
+            f"series {item_id!r} has no value at {moment}, and "
+            f"{type(losses.network).__name__} has no mask for missing values. Fill the "
+            "gaps, or use a model whose loss takes future_observed_values."
+        )
+
+
+def _check_one_loss_a_window(losses: Losses, windows: WindowIndex) -> None:
+    numbers = _probe_windows(windows, PROBES)
+    was_training = losses.training
+    losses.eval()
+    try:
+        with torch.no_grad():
+            together = losses(windows.gather(numbers, losses.fields))
+            _check_shape(losses.network, together, len(numbers))
+            alone = torch.cat(
+                [losses(windows.gather(n[None], losses.fields)) for n in numbers]
+            )
+    finally:
+        losses.train(was_training)
+    if not torch.allclose(together, alone, rtol=1e-3, atol=1e-4, equal_nan=True):
+        raise BatchCoupledLossError(
+            f"the loss of a window under {type(losses.network).__name__} changes with "
+            f"the windows beside it: {together.tolist()} together, {alone.tolist()} "
+            "alone. Scale each window by its own context."
+        )
+
+
+def _check_shape(network: nn.Module, loss: torch.Tensor, size: int) -> None:
+    if loss.shape == (size,):
+        return
+    reason = (
+        "one number for the whole batch"
+        if loss.ndim == 0
+        else f"shape {tuple(loss.shape)} for {size} windows"
+    )
+    raise WindowLossError(
+        f"{type(network).__name__}.loss gives {reason}; strata have weights, so the "
+        f"method needs one loss a window, of shape ({size},). Take the mean over all "
+        "dimensions but the first."
+    )
+
+
+def _probe_windows(windows: WindowIndex, size: int) -> torch.Tensor:
+    """A few windows, spread evenly."""
+    places = torch.linspace(0, len(windows) - 1, size, dtype=torch.float64).long()
+    return places.unique().to(windows.device)

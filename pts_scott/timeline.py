@@ -1,0 +1,273 @@
+"""Time: from start and frequency of each series to the moments of its steps.
+
+GluonTS hands out ``pandas.Period`` starts (0.10 and later) or ``Timestamp``
+starts (0.9). Both become a *moment*, the naive datetime at which a step begins,
+and an *ordinal*, the number of steps since 1970, where the frequency has one.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pandas.tseries.frequencies import to_offset
+from pandas.tseries.offsets import BaseOffset, Tick
+
+from pts_scott.errors import FrequencyError, MixedFrequencyError
+
+Start = Any  # a pandas Period or Timestamp, or what pandas reads as one
+
+
+def parse_offset(freq: Any) -> BaseOffset:
+    """The pandas offset that ``freq`` names.
+
+    Raises
+    ------
+    FrequencyError
+        If pandas does not know it, or it does not go forward in time.
+    """
+    with _quiet():
+        try:
+            offset = to_offset(freq)
+        except (ValueError, TypeError) as error:
+            raise FrequencyError(
+                f"freq={freq!r} is not a frequency that pandas knows; "
+                "write e.g. freq='h', '15min', 'D', 'B', 'W-SUN' or 'M'."
+            ) from error
+    if offset is None or offset.n < 1:
+        raise FrequencyError(f"freq={freq!r} does not go forward in time.")
+    return offset
+
+
+def parse_start(start: Start) -> pd.Period | pd.Timestamp:
+    """A Period as it is; anything else as a Timestamp in its own wall time."""
+    if isinstance(start, pd.Period):
+        return start
+    moment = pd.Timestamp(start)
+    if moment is pd.NaT:
+        raise FrequencyError(f"start={start!r} is not a date.")
+    return moment.tz_localize(None)
+
+
+def moment_of(start: Start) -> pd.Timestamp:
+    """The naive datetime at which the step ``start`` begins."""
+    parsed = parse_start(start)
+    if isinstance(parsed, pd.Period):
+        with _quiet():
+            return parsed.start_time
+    return parsed
+
+
+def ordinal_of(start: Start, freq: Any = None) -> int:
+    """Steps since 1970 of ``start``; a Timestamp needs its frequency.
+
+    Raises
+    ------
+    FrequencyError
+        If the frequency is missing or does not count its steps.
+    """
+    parsed = parse_start(start)
+    if isinstance(parsed, pd.Period):
+        return int(parsed.ordinal) // int(parsed.freq.n)
+    if freq is None:
+        with _quiet():
+            freq = getattr(start, "freq", None)
+    if freq is None:
+        raise FrequencyError(
+            "a Timestamp does not say its frequency: fit the stratifier first, or "
+            "give freq, e.g. Stratifier.periodic(8, freq='h')."
+        )
+    ordinals = _ordinals(pd.DatetimeIndex([parsed]), parse_offset(freq))
+    if ordinals is None:
+        raise _no_ordinals(freq)
+    return int(ordinals[0])
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The moments of all series of a dataset, each stored once.
+
+    Series that share a grid of steps share its moments, whatever their starts,
+    so memory grows with the span of time and not with the number of series.
+
+    Parameters
+    ----------
+    offset
+        The frequency of every series.
+    moments
+        Begin of each step, one grid after the other.
+    ordinals
+        Steps since 1970 of each moment; None where the frequency has none.
+    origins
+        For each series, the row of ``moments`` at which it starts.
+    """
+
+    offset: BaseOffset
+    moments: pd.DatetimeIndex
+    ordinals: np.ndarray | None
+    origins: np.ndarray
+
+    @classmethod
+    def build(
+        cls, starts: Sequence[Start], lengths: Sequence[int], freq: Any
+    ) -> Timeline:
+        """Lay the series out on as few grids of steps as their starts allow."""
+        offset = parse_offset(freq)
+        parsed = [parse_start(start) for start in starts]
+        with _quiet():
+            _check_one_frequency(parsed, offset)
+            return cls._lay_out(parsed, np.asarray(lengths, dtype=np.int64), offset)
+
+    @classmethod
+    def _lay_out(
+        cls,
+        starts: list[pd.Period | pd.Timestamp],
+        lengths: np.ndarray,
+        offset: BaseOffset,
+    ) -> Timeline:
+        origins = np.full(len(starts), -1, dtype=np.int64)
+        moments: list[pd.DatetimeIndex] = []
+        ordinals: list[np.ndarray | None] = []
+        rows = 0
+        while (left := np.flatnonzero(origins < 0)).size:
+            first = min(starts[i] for i in left)
+            positions, inside = _positions([starts[i] for i in left], first, offset)
+            members = left[inside]
+            size = int((positions[inside] + lengths[members]).max())
+            grid = _steps(first, size, offset)
+            origins[members] = rows + positions[inside]
+            rows += size
+            moments.append(_moments(grid))
+            ordinals.append(_ordinals(grid, offset))
+        countable = all(part is not None for part in ordinals)
+        return cls(
+            offset,
+            moments[0].append(moments[1:]) if len(moments) > 1 else moments[0],
+            np.concatenate(ordinals) if countable else None,  # type: ignore[arg-type]
+            origins,
+        )
+
+    def require_ordinals(self) -> np.ndarray:
+        """The ordinals, or a FrequencyError where the frequency has none."""
+        if self.ordinals is None:
+            raise _no_ordinals(self.offset.freqstr)
+        return self.ordinals
+
+
+def _no_ordinals(freq: Any) -> FrequencyError:
+    return FrequencyError(
+        f"steps of freq={freq!r} cannot be counted from a fixed date, as "
+        "Stratifier.periodic needs; use Stratifier.calendar instead."
+    )
+
+
+def _check_one_frequency(
+    starts: Sequence[pd.Period | pd.Timestamp], offset: BaseOffset
+) -> None:
+    kinds = {type(start) for start in starts}
+    if len(kinds) > 1:
+        raise MixedFrequencyError(
+            "some series start at a pandas Period and some at a Timestamp; use one kind."
+        )
+    if kinds == {pd.Timestamp} or not starts:
+        return
+    found = {start.freq for start in starts}
+    if len(found) > 1:
+        names = ", ".join(sorted(repr(freq.freqstr) for freq in found))
+        raise MixedFrequencyError(
+            f"the series have frequencies {names}; train one model for each frequency, "
+            "or resample the series to one."
+        )
+    (freq,) = found
+    if freq != _period_offset(offset):
+        raise MixedFrequencyError(
+            f"the series have frequency {freq.freqstr!r}, but freq={offset.freqstr!r} "
+            "was given; give the frequency of the data."
+        )
+
+
+def _period_offset(offset: BaseOffset) -> BaseOffset | None:
+    """The offset of the periods that pandas makes of this frequency ('MS': 'M')."""
+    try:
+        return pd.date_range("1970-01-01", periods=1, freq=offset).to_period().freq
+    except ValueError:
+        return None
+
+
+def _positions(
+    starts: Sequence[Any], first: Any, offset: BaseOffset
+) -> tuple[np.ndarray, np.ndarray]:
+    """Steps from ``first`` to each start, and which starts lie on its grid."""
+    if isinstance(first, pd.Period):
+        distance = np.array([start.ordinal for start in starts]) - first.ordinal
+        return distance // first.freq.n, distance % first.freq.n == 0
+    if isinstance(offset, Tick):
+        distance = np.array([(start - first) // pd.Timedelta(1, "ns") for start in starts])
+        return distance // offset.nanos, distance % offset.nanos == 0
+    grid = pd.DatetimeIndex([first]).union(
+        pd.date_range(first, max(max(starts), first + offset), freq=offset)
+    )
+    positions = grid.get_indexer(pd.DatetimeIndex(starts))
+    return positions, positions >= 0
+
+
+def _steps(first: Any, size: int, offset: BaseOffset) -> pd.PeriodIndex | pd.DatetimeIndex:
+    if isinstance(first, pd.Period):
+        return pd.period_range(first, periods=size, freq=first.freq)
+    # A start that is not on the offset counts as the step before the next that is,
+    # as in start + t * offset, which is how GluonTS 0.9 moves through time.
+    grid = pd.date_range(first, periods=size, freq=offset)
+    if grid[0] != first:
+        grid = pd.DatetimeIndex([first]).append(grid[: size - 1])
+    return grid
+
+
+def _moments(grid: pd.PeriodIndex | pd.DatetimeIndex) -> pd.DatetimeIndex:
+    return grid.start_time if isinstance(grid, pd.PeriodIndex) else grid
+
+
+def _ordinals(
+    grid: pd.PeriodIndex | pd.DatetimeIndex, offset: BaseOffset
+) -> np.ndarray | None:
+    with _quiet():
+        if isinstance(grid, pd.PeriodIndex):
+            return np.asarray(grid.asi8) // grid.freq.n
+        if isinstance(offset, Tick):
+            return nanoseconds(grid) // offset.nanos
+        period = _period_offset(offset)
+        if period is None:
+            return None
+        return np.asarray(grid.to_period(period).asi8) // offset.n
+
+
+def nanoseconds(moments: pd.DatetimeIndex) -> np.ndarray:
+    """Nanoseconds since 1970, whatever resolution the index has."""
+    return moments.to_numpy().astype("datetime64[ns]").astype(np.int64)
+
+
+def step_seconds(offset: BaseOffset) -> float:
+    """Roughly how long a step is: enough to tell an hour from a day or a month."""
+    if isinstance(offset, Tick):
+        return offset.nanos / 1e9
+    begin = pd.Timestamp("1970-01-01")
+    try:
+        return float((begin + 20 * offset - begin).total_seconds()) / 20
+    except (OverflowError, pd.errors.OutOfBoundsDatetime):
+        return math.inf
+
+
+class _quiet(warnings.catch_warnings):
+    """Silence pandas' notices about frequencies that are still in everyday use.
+
+    Business-day periods and the old aliases ('H', 'M') are deprecated in some
+    pandas releases and the only spelling in others; both stacks must read them.
+    """
+
+    def __enter__(self) -> None:  # type: ignore[override]
+        super().__enter__()
+        warnings.simplefilter("ignore", FutureWarning)

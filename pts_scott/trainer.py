@@ -1,0 +1,423 @@
+"""ScottTrainer: what users configure and hand to an estimator."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import lightning.pytorch as pl
+import pandas as pd
+import torch
+from torch import nn
+
+from pts_scott._arguments import named_arguments, one_of, real_number, whole_number
+from pts_scott.budget import Budget, History
+from pts_scott.errors import ArgumentError
+from pts_scott.gradients import Gradients, Losses
+from pts_scott.lightning_loop import OuterLoopModule, Plan
+from pts_scott.model_checks import check_model, is_stochastic
+from pts_scott.randomness import Generators, fresh_seed, isolated
+from pts_scott.scott import MAX_PASS, METHODS, Settings
+from pts_scott.stacks import stack
+from pts_scott.strata import Strata, default_stratifier
+from pts_scott.stratifier import Stratifier
+from pts_scott.windows import WindowIndex
+
+OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adagrad": torch.optim.Adagrad,
+}
+
+# Compiling takes tens of seconds and saves about 3 ms a step on a small network.
+STEPS_THAT_REPAY_COMPILING = 20_000
+SECONDS_THAT_REPAY_COMPILING = 300.0
+
+
+class ScottTrainer(stack.TrainerBase):
+    """Trains a forecasting model with SCott, or with a method it is compared with.
+
+    Parameters
+    ----------
+    method
+        "scott": control variates with a stratified anchor; "scsg": with a uniform
+        anchor of the same size; "svrg": with the full gradient. "stratified": every
+        step is a stratified mini-batch; "plain": a uniform one.
+    optimizer
+        "sgd", "adam", "adagrad", or a function from a list of parameters to a
+        ``torch.optim`` optimizer. S-Adam is method="scott" with optimizer="adam".
+    learning_rate, weight_decay
+        Of the optimizers known by name.
+    stratifier
+        The policy; None for a calendar policy that suits the frequency.
+    batch_size
+        M, windows in a uniform mini-batch.
+    anchor_batch_size
+        b, windows from each stratum for an anchor (or a stratified step).
+    inner_steps
+        K, the most inner steps between two anchors.
+    inner_length
+        "fixed": Algorithm 2's K; "geometric": Algorithm 1's random length with mean
+        B. Algorithm 1 as in the paper has gamma=None.
+    gamma
+        γ, early stop of the inner loop when ‖v(t,k)‖² ≤ γ‖v(t,0)‖²; None for none.
+    coefficient
+        c of the control variate: 1 is the paper's method, 0 the plain optimizer;
+        "linear" goes from 1 to 0 as the budget is used up.
+    epochs, num_batches_per_epoch
+        Epochs and steps an epoch. With epochs=None a budget ends training.
+    time_budget
+        Seconds of training: sampling, anchors, both passes and updates; not
+        evaluation, not compilation.
+    gradient_budget
+        Gradients computed in all; never exceeded.
+    output
+        "last" parameters; "sampled": a snapshot drawn with probability ∝ α_t·B, as
+        the paper returns; "best" on ``validation_data``.
+    clip_gradient
+        Largest norm of an update; None for no clipping.
+    device
+        "auto" (CUDA where there is one), or any torch device.
+    compile
+        Whether to compile the gradients; "auto" where it repays.
+    seed
+        Seed of everything random; None for a new one each time.
+    trainer_kwargs
+        Handed to ``lightning.Trainer``: callbacks, logger, strategy, …
+
+    Attributes
+    ----------
+    history : pandas.DataFrame
+        One row for each outer loop of the last run: step, outer, epoch, gradients,
+        anchors, seconds, train_loss (mean over the outer loop's mini-batches),
+        val_loss, update_norm (of the last update).
+    strata : Strata or None
+        The strata of the last run.
+    compile_seconds : float
+        Seconds that compilation took, apart from ``history``.
+
+    Examples
+    --------
+    >>> trainer = ScottTrainer(method="scott", optimizer="adam", epochs=20, seed=1)
+    >>> estimator = SimpleFeedForwardEstimator(        # doctest: +SKIP
+    ...     freq="h", prediction_length=24, context_length=72, trainer=trainer
+    ... )
+    >>> predictor = estimator.train(dataset)           # doctest: +SKIP
+    """
+
+    @named_arguments
+    def __init__(
+        self,
+        method: str = "scott",
+        optimizer: str | OptimizerFactory = "sgd",
+        learning_rate: float = 1e-3,
+        weight_decay: float = 1e-5,
+        stratifier: Stratifier | None = None,
+        batch_size: int = 32,
+        anchor_batch_size: int = 1,
+        inner_steps: int = 20,
+        inner_length: str = "fixed",
+        gamma: float | None = 0.125,
+        coefficient: float | str = 1.0,
+        epochs: int | None = 100,
+        num_batches_per_epoch: int = 50,
+        time_budget: float | None = None,
+        gradient_budget: int | None = None,
+        output: str = "last",
+        clip_gradient: float | None = None,
+        device: str | torch.device = "auto",
+        compile: bool | str = "auto",
+        seed: int | None = None,
+        trainer_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.settings = Settings(
+            method=one_of("method", method, METHODS),
+            batch_size=whole_number("batch_size", batch_size),
+            anchor_batch_size=whole_number("anchor_batch_size", anchor_batch_size),
+            inner_steps=whole_number("inner_steps", inner_steps),
+            inner_length=one_of("inner_length", inner_length, ("fixed", "geometric")),
+            gamma=_optional(real_number, "gamma", gamma),
+        )
+        if not callable(optimizer):
+            one_of("optimizer", optimizer, OPTIMIZERS)
+        self.optimizer = optimizer
+        self.learning_rate = real_number("learning_rate", learning_rate, exclusive=True)
+        self.weight_decay = real_number("weight_decay", weight_decay)
+        self.stratifier = _check_stratifier(stratifier)
+        self.batch_size = self.settings.batch_size
+        self.coefficient = (
+            one_of("coefficient", coefficient, ("linear",))
+            if isinstance(coefficient, str)
+            else real_number("coefficient", coefficient, maximum=1.0)
+        )
+        self.epochs = _optional(whole_number, "epochs", epochs)
+        self.num_batches_per_epoch = whole_number(
+            "num_batches_per_epoch", num_batches_per_epoch
+        )
+        self.time_budget = _optional(
+            real_number, "time_budget", time_budget, exclusive=True
+        )
+        self.gradient_budget = _optional(whole_number, "gradient_budget", gradient_budget)
+        if self.epochs is None and not (self.time_budget or self.gradient_budget):
+            raise ArgumentError(
+                "epochs=None needs a time_budget or a gradient_budget, or training "
+                "would never end."
+            )
+        self.output = one_of("output", output, ("last", "sampled", "best"))
+        self.clip_gradient = _optional(
+            real_number, "clip_gradient", clip_gradient, exclusive=True
+        )
+        self.device = _resolve_device(device)
+        if compile not in (True, False, "auto"):
+            raise ArgumentError(f"compile={compile!r}: expected True, False or 'auto'.")
+        self.compile = compile
+        self.seed = _optional(whole_number, "seed", seed, minimum=0)
+        self.trainer_kwargs = _check_trainer_kwargs(trainer_kwargs)
+        self._history = History()
+        self.strata: Strata | None = None
+        self.compile_seconds = 0.0
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """One row for each outer loop of the last run."""
+        return self._history.frame()
+
+    def fit(
+        self,
+        network: nn.Module,
+        windows: WindowIndex,
+        validation_windows: WindowIndex | None = None,
+        seed: int | None = None,
+    ) -> None:
+        """Train a network in place.
+
+        Estimators call this; call it yourself to train a network of your own.
+
+        Parameters
+        ----------
+        network
+            A module with ``loss(past_target, future_target, …)`` that returns one
+            loss a window.
+        windows
+            The windows to train on.
+        validation_windows
+            Windows on which ``val_loss`` is measured after each epoch.
+        seed
+            In place of the trainer's seed.
+        """
+        if self.output == "best" and validation_windows is None:
+            raise ArgumentError("output='best' needs validation data to choose by.")
+        seed = seed if seed is not None else self.seed
+        seed = seed if seed is not None else fresh_seed()
+        self._history = History()
+        losses = Losses(network)
+        with isolated(seed):
+            network.to(self.device)
+            windows = windows.to(self.device)
+            check_model(losses, windows)
+            losses.train()
+            self.strata = self._stratify(windows)
+            self._check_gradient_budget(windows)
+            gradients = self._make_gradients(losses, windows)
+            module = OuterLoopModule(
+                losses,
+                gradients,
+                windows,
+                self.strata,
+                None if validation_windows is None else validation_windows.to(self.device),
+                self._plan(),
+                Generators.from_seed(seed, self.device),
+                self._history,
+            )
+            self._run(module)
+        losses.eval()
+
+    def _stratify(self, windows: WindowIndex) -> Strata | None:
+        if self.settings.method in ("svrg", "plain"):
+            return None
+        policy = self.stratifier or default_stratifier(windows.series.timeline.offset)
+        strata = policy.stratify(windows)
+        if len(strata) == 1:
+            warnings.warn(
+                f"{policy} puts all {len(windows)} windows into one stratum, so the "
+                "anchor rests on anchor_batch_size windows; choose another stratifier.",
+                stacklevel=4,
+            )
+        return strata
+
+    def _check_gradient_budget(self, windows: WindowIndex) -> None:
+        settings = self.settings
+        need = settings.step_size(self.strata, windows)
+        if settings.has_anchor:
+            need += settings.anchor_size(self.strata, windows)
+        if self.gradient_budget is not None and self.gradient_budget < need:
+            raise ArgumentError(
+                f"gradient_budget={self.gradient_budget}: the first step of "
+                f"method={settings.method!r} needs {need} gradients here."
+            )
+
+    def _plan(self) -> Plan:
+        steps = None if self.epochs is None else self.epochs * self.num_batches_per_epoch
+        return Plan(
+            settings=self.settings,
+            budget=Budget(steps, self.time_budget, self.gradient_budget),
+            coefficient=self.coefficient,
+            num_batches_per_epoch=self.num_batches_per_epoch,
+            output=self.output,
+            clip_gradient=self.clip_gradient,
+            make_optimizer=self._make_optimizer,
+        )
+
+    def _make_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        if callable(self.optimizer):
+            optimizer = self.optimizer(parameters)
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise ArgumentError(
+                    f"optimizer returned {type(optimizer).__name__}; expected a "
+                    "function from parameters to a torch.optim.Optimizer."
+                )
+            return optimizer
+        # One fused kernel for all parameters; torch has none for Adagrad on CUDA.
+        kinds = ("cpu",) if self.optimizer == "adagrad" else ("cpu", "cuda")
+        fused = {"fused": True} if self.device.type in kinds else {}
+        return OPTIMIZERS[self.optimizer](
+            parameters, lr=self.learning_rate, weight_decay=self.weight_decay, **fused
+        )
+
+    def _make_gradients(self, losses: Losses, windows: WindowIndex) -> Gradients:
+        stochastic = is_stochastic(losses, windows)
+        gradients = Gradients(losses, compiled=self._should_compile(losses, stochastic))
+        gradients.stochastic = stochastic
+        self.compile_seconds = 0.0
+        if gradients.compiled:
+            began = time.perf_counter()
+            self._warm_up(gradients, windows)
+            self.compile_seconds = time.perf_counter() - began
+        return gradients
+
+    def _should_compile(self, losses: Losses, stochastic: bool) -> bool:
+        if not self.compile:
+            return False
+        if self.device.type == "cpu" and not _has_compiler():
+            warnings.warn(
+                "no C++ compiler was found, so gradients are not compiled; install g++ "
+                "or clang++ for several times the speed, or pass compile=False.",
+                stacklevel=5,
+            )
+            return False
+        if stochastic:  # equal masks in both passes are kept by the eager way alone
+            return False
+        if self.compile is True:
+            return True
+        # torch.func takes the fused kernel of recurrent layers away.
+        recurrent = any(isinstance(m, nn.RNNBase) for m in losses.modules())
+        return not recurrent and self._repays_compiling()
+
+    def _repays_compiling(self) -> bool:
+        steps = math.inf
+        if self.epochs is not None:
+            steps = self.epochs * self.num_batches_per_epoch
+        if self.gradient_budget is not None:
+            steps = min(steps, self.gradient_budget / self.batch_size)
+        seconds = self.time_budget or math.inf
+        return (
+            steps >= STEPS_THAT_REPAY_COMPILING
+            and seconds >= SECONDS_THAT_REPAY_COMPILING
+        )
+
+    def _warm_up(self, gradients: Gradients, windows: WindowIndex) -> None:
+        """Compile for the shapes of this run, before the clock starts."""
+
+        def batch(size: int) -> dict[str, torch.Tensor]:
+            numbers = torch.zeros(size, dtype=torch.long, device=windows.device)
+            return windows.gather(numbers, gradients.losses.fields)
+
+        settings = self.settings
+        if settings.method == "plain":
+            gradients.uniform(batch(self.batch_size))
+        else:
+            size = min(settings.anchor_size(self.strata, windows), MAX_PASS)
+            weights = windows.series.values.new_ones(size)
+            anchor = gradients.stratified(batch(size), weights).direction
+            if settings.has_anchor:
+                snapshot = tuple(p.detach().clone() for p in gradients.parameters)
+                gradients.control_variate(
+                    batch(self.batch_size), snapshot, anchor, anchor[0].new_tensor(1.0)
+                )
+        gradients.count = 0
+
+    def _run(self, module: OuterLoopModule) -> None:
+        index = self.device.index
+        lightning = pl.Trainer(
+            **{
+                "accelerator": "gpu" if self.device.type == "cuda" else self.device.type,
+                "devices": [index] if index is not None else 1,
+                "logger": False,
+                "enable_checkpointing": False,
+                "enable_model_summary": False,
+                **self.trainer_kwargs,
+                "max_epochs": -1 if self.epochs is None else self.epochs,
+                "num_sanity_val_steps": 0,
+            }
+        )
+        validation = None if module.validation is None else [0]
+        lightning.fit(module, _Iterable(module.outer_loops), validation)
+
+
+class _Iterable:
+    """A new iterator for each epoch."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+
+    def __iter__(self) -> Any:
+        return self._make()
+
+
+def _optional(check: Callable[..., Any], name: str, value: Any, **limits: Any) -> Any:
+    return None if value is None else check(name, value, **limits)
+
+
+def _check_stratifier(stratifier: Any) -> Stratifier | None:
+    if stratifier is None or isinstance(stratifier, Stratifier):
+        return stratifier
+    raise ArgumentError(
+        f"stratifier={stratifier!r}: expected a policy, e.g. "
+        "Stratifier.calendar('weekday', 'season')."
+    )
+
+
+def _check_trainer_kwargs(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    kwargs = dict(given or {})
+    ours = {"max_epochs": "epochs", "gradient_clip_val": "clip_gradient"}
+    for name, argument in ours.items():
+        if name in kwargs:
+            raise ArgumentError(
+                f"trainer_kwargs has {name!r}; use ScottTrainer({argument}=…) instead."
+            )
+    return kwargs
+
+
+def _resolve_device(device: str | torch.device) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ArgumentError(
+            f"device={device!r}: expected 'auto' or a torch device such as 'cpu' or "
+            "'cuda:0'."
+        ) from error
+
+
+def _has_compiler() -> bool:
+    names = [os.environ.get("CXX", ""), "c++", "g++", "clang++", "cl"]
+    return any(name and shutil.which(name) for name in names)

@@ -1,0 +1,413 @@
+"""Windows: an index over series, from which a batch is one gather.
+
+A window is a series and a forecast start. The index knows how many windows each
+series has, and nothing is stored for a window itself: the series lie one behind
+the other in one tensor on the training device, and the context and prediction
+range of a whole batch are read from it in one indexing operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from pts_scott._arguments import one_of, whole_number
+from pts_scott.errors import (
+    DataError,
+    EmptyDatasetError,
+    InfiniteValuesError,
+    ShortSeriesError,
+    shorten,
+)
+from pts_scott.timeline import Timeline
+
+Batch = dict[str, Tensor]
+
+CONTEXTS = ("full", "padded")
+
+
+@dataclass(frozen=True)
+class SeriesStore:
+    """All series of a dataset, one behind the other.
+
+    Parameters
+    ----------
+    values
+        Targets, of shape (steps,) or (steps, dimensions); 0 where missing.
+    observed
+        Which targets are there, of the same shape; None where all of them are.
+    offsets
+        Row of ``values`` at which each series begins, and the end of the last.
+    item_ids
+        Name of each series: its ``item_id``, or its place in the dataset.
+    timeline
+        The moments of the steps.
+    """
+
+    values: Tensor
+    observed: Tensor | None
+    offsets: Tensor
+    item_ids: tuple[str, ...]
+    timeline: Timeline
+
+    @classmethod
+    def from_dataset(
+        cls,
+        dataset: Iterable[Mapping[str, Any]],
+        freq: Any,
+        dtype: torch.dtype = torch.float32,
+    ) -> SeriesStore:
+        """Read a GluonTS dataset, once and in its order.
+
+        Parameters
+        ----------
+        dataset
+            Entries with ``start`` and ``target`` (and ``item_id``).
+        freq
+            Frequency of the series, as pandas spells it.
+        dtype
+            Floating point type of the stored targets.
+
+        Raises
+        ------
+        EmptyDatasetError, InfiniteValuesError, MixedFrequencyError, DataError
+        """
+        targets: list[np.ndarray] = []
+        starts: list[Any] = []
+        item_ids: list[str] = []
+        for position, entry in enumerate(dataset):
+            item_id = str(entry.get("item_id", position))
+            targets.append(_read_target(entry, item_id))
+            starts.append(_read_field(entry, "start", item_id))
+            item_ids.append(item_id)
+        if not targets:
+            raise EmptyDatasetError(
+                "the dataset has no series; a generator that was read before is empty: "
+                "pass a list or a GluonTS dataset."
+            )
+        _check_one_shape(targets, item_ids)
+        lengths = [len(target) for target in targets]
+        timeline = Timeline.build(starts, lengths, freq)
+        values = np.concatenate(targets)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        store = cls(
+            torch.empty(0), None, torch.from_numpy(offsets), tuple(item_ids), timeline
+        )
+        if np.isinf(values).any():
+            item_id, moment = store.place(int(np.argwhere(np.isinf(values))[0, 0]))
+            raise InfiniteValuesError(
+                f"series {item_id!r} is infinite at {moment}; replace the value, or "
+                "mark it as missing with NaN."
+            )
+        observed = ~np.isnan(values)
+        return cls(
+            torch.from_numpy(np.where(observed, values, 0.0)).to(dtype),
+            None if observed.all() else torch.from_numpy(observed),
+            store.offsets,
+            store.item_ids,
+            timeline,
+        )
+
+    @property
+    def dimensions(self) -> int | None:
+        """Dimensions of a multivariate target; None for univariate series."""
+        return self.values.shape[1] if self.values.ndim == 2 else None
+
+    @property
+    def lengths(self) -> Tensor:
+        """Steps of each series."""
+        return self.offsets[1:] - self.offsets[:-1]
+
+    def place(self, row: int) -> tuple[str, pd.Timestamp]:
+        """Series and moment of a row of ``values``, to name it in a message."""
+        series = int(torch.searchsorted(self.offsets, row, right=True)) - 1
+        step = row - int(self.offsets[series])
+        return self.item_ids[series], self.timeline.moments[
+            int(self.timeline.origins[series]) + step
+        ]
+
+    def first_missing(self) -> tuple[str, pd.Timestamp] | None:
+        """Series and moment of the first missing target."""
+        if self.observed is None:
+            return None
+        missing = ~self.observed.reshape(len(self.values), -1).all(dim=1)
+        return self.place(int(missing.int().argmax()))
+
+    def to(self, device: torch.device | str) -> SeriesStore:
+        """The same series on another device."""
+        observed = None if self.observed is None else self.observed.to(device)
+        return SeriesStore(
+            self.values.to(device),
+            observed,
+            self.offsets.to(device),
+            self.item_ids,
+            self.timeline,
+        )
+
+
+class WindowIndex:
+    """The windows of all series: D, in the paper's words.
+
+    Windows are numbered from 0, series by series and in the order of time.
+
+    Parameters
+    ----------
+    series
+        The series to look into.
+    context_length
+        Steps before the forecast start that a window holds.
+    prediction_length
+        Steps from the forecast start on that a window holds.
+    stride
+        Steps between the forecast starts of neighbouring windows.
+    context
+        "full": only windows whose whole context lies in the series. "padded":
+        windows from the second step on, padded with zeros that count as missing.
+
+    Raises
+    ------
+    ShortSeriesError
+        If a series has no window at all.
+    """
+
+    def __init__(
+        self,
+        series: SeriesStore,
+        context_length: int,
+        prediction_length: int,
+        *,
+        stride: int = 1,
+        context: str = "full",
+    ) -> None:
+        self.series = series
+        self.context_length = whole_number("context_length", context_length)
+        self.prediction_length = whole_number("prediction_length", prediction_length)
+        self.stride = whole_number("stride", stride)
+        self.context = one_of("context", context, CONTEXTS)
+
+        self.first = self.context_length if self.context == "full" else 1
+        room = series.lengths - self.first - self.prediction_length
+        self._check_lengths(room)
+        self._finish(room // self.stride + 1, torch.full_like(room, self.first))
+
+    def _finish(self, counts: Tensor, firsts: Tensor) -> None:
+        self.counts = counts
+        self.firsts = firsts
+        self._ends = counts.cumsum(0)
+        self._size = int(self._ends[-1])
+        self._count = int(counts[0]) if bool((counts == counts[0]).all()) else None
+        self._place()
+
+    def _place(self) -> None:
+        """Small tensors that every gather uses, on the device of the series."""
+        values = self.series.values
+        steps = torch.arange(-self.context_length, self.prediction_length)
+        self._steps = steps.to(values.device)
+        self._one = torch.ones((), dtype=values.dtype, device=values.device)
+
+    def _check_lengths(self, room: Tensor) -> None:
+        short = (room < 0).nonzero().flatten().tolist()
+        if not short:
+            return
+        names = shorten([self.series.item_ids[i] for i in short])
+        need = self.first + self.prediction_length
+        remedy = (
+            "Remove them, shorten the context, or pass context='padded'."
+            if self.context == "full"
+            else "Remove them or shorten the prediction range."
+        )
+        raise ShortSeriesError(
+            f"{len(short)} of {len(self.series.item_ids)} series are shorter than a "
+            f"window of {need} steps: {names}. {remedy}"
+        )
+
+    @classmethod
+    def from_dataset(
+        cls,
+        dataset: Iterable[Mapping[str, Any]],
+        freq: Any,
+        context_length: int,
+        prediction_length: int,
+        *,
+        stride: int = 1,
+        context: str = "full",
+        dtype: torch.dtype = torch.float32,
+    ) -> WindowIndex:
+        """Index the windows of a GluonTS dataset."""
+        return cls(
+            SeriesStore.from_dataset(dataset, freq, dtype),
+            context_length,
+            prediction_length,
+            stride=stride,
+            context=context,
+        )
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def device(self) -> torch.device:
+        """Where the series lie and batches are made."""
+        return self.series.values.device
+
+    def to(self, device: torch.device | str) -> WindowIndex:
+        """The same windows with the series on another device."""
+        moved = object.__new__(WindowIndex)
+        moved.__dict__.update(self.__dict__)
+        moved.series = self.series.to(device)
+        moved.counts, moved.firsts = self.counts.to(device), self.firsts.to(device)
+        moved._ends = self._ends.to(device)
+        moved._place()
+        return moved
+
+    def last(self) -> WindowIndex:
+        """The last window of each series, on which GluonTS validates."""
+        moved = object.__new__(WindowIndex)
+        moved.__dict__.update(self.__dict__)
+        lengths = self.series.lengths
+        moved._finish(torch.ones_like(lengths), lengths - self.prediction_length)
+        return moved
+
+    def locate(self, windows: Tensor) -> tuple[Tensor, Tensor]:
+        """Series and forecast start, as a step of that series, of each window."""
+        if self._count is not None:
+            series = windows.div(self._count, rounding_mode="floor")
+            place = windows - series * self._count
+        else:
+            series = torch.searchsorted(self._ends, windows, right=True)
+            place = windows - (self._ends[series] - self.counts[series])
+        return series, self.firsts[series] + place * self.stride
+
+    def draw(self, size: int | tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """Windows drawn uniformly and independently from all windows."""
+        shape = (size,) if isinstance(size, int) else size
+        return torch.randint(
+            self._size, shape, generator=generator, device=self.device
+        )
+
+    def gather(self, windows: Tensor, fields: Sequence[str] | None = None) -> Batch:
+        """The values of some windows, under the names that GluonTS gives them.
+
+        Parameters
+        ----------
+        windows
+            Numbers of the windows, of shape (M,).
+        fields
+            Names to return; None for all: past_target, future_target,
+            past_observed_values, future_observed_values and past_is_pad, of shape
+            (M, steps) or (M, steps, dimensions).
+        """
+        series, starts = self.locate(windows)
+        steps = starts[:, None] + self._steps
+        rows = self.series.offsets[series][:, None] + steps
+        pad = None
+        if self.context == "padded":
+            pad = steps < 0
+            rows = torch.where(pad, 0, rows)
+        gathered = _Gathered(self, rows, pad)
+        makers: dict[str, Callable[[], Tensor]] = {
+            "past_target": gathered.past_target,
+            "future_target": gathered.future_target,
+            "past_observed_values": gathered.past_observed,
+            "future_observed_values": gathered.future_observed,
+            "past_is_pad": gathered.past_is_pad,
+        }
+        return {name: makers[name]() for name in (fields or makers)}
+
+    def rows(self, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Series, and row of the timeline's moments, of each window (in numpy)."""
+        series, starts = self.locate(torch.from_numpy(windows).to(self.device))
+        numbers = series.cpu().numpy()
+        return numbers, self.series.timeline.origins[numbers] + starts.cpu().numpy()
+
+
+class _Gathered:
+    """The pieces of one batch, each made only when a model asks for it."""
+
+    def __init__(self, index: WindowIndex, rows: Tensor, pad: Tensor | None) -> None:
+        self._index = index
+        self._rows = rows
+        self._pad = pad
+        self._split = index.context_length
+        values = index.series.values[rows]
+        if pad is not None:
+            values = values.masked_fill(_like(pad, values), 0.0)
+        self._values = values
+
+    def past_target(self) -> Tensor:
+        return self._values[:, : self._split]
+
+    def future_target(self) -> Tensor:
+        return self._values[:, self._split :]
+
+    def past_observed(self) -> Tensor:
+        return self._observed(slice(None, self._split))
+
+    def future_observed(self) -> Tensor:
+        return self._observed(slice(self._split, None))
+
+    def past_is_pad(self) -> Tensor:
+        one = self._index._one
+        if self._pad is None:
+            return (one - one).expand(len(self._rows), self._split)
+        return self._pad[:, : self._split].to(one.dtype)
+
+    def _observed(self, part: slice) -> Tensor:
+        observed = self._index.series.observed
+        values = self._values[:, part]
+        if observed is None and self._pad is None:
+            return self._index._one.expand(values.shape)
+        mask = (
+            torch.ones_like(values, dtype=torch.bool)
+            if observed is None
+            else observed[self._rows[:, part]]
+        )
+        if self._pad is not None:
+            mask = mask & ~_like(self._pad[:, part], values)
+        return mask.to(values.dtype)
+
+
+def _like(pad: Tensor, values: Tensor) -> Tensor:
+    """A mask over steps, with a last dimension where the target has one."""
+    return pad if values.ndim == 2 else pad[..., None]
+
+
+def _read_field(entry: Mapping[str, Any], name: str, item_id: str) -> Any:
+    try:
+        return entry[name]
+    except KeyError:
+        raise DataError(
+            f"series {item_id!r} has no field {name!r}; every entry of a dataset needs "
+            "'start' and 'target'."
+        ) from None
+
+
+def _read_target(entry: Mapping[str, Any], item_id: str) -> np.ndarray:
+    """The target of an entry as float64, of shape (steps,) or (steps, dimensions)."""
+    given = _read_field(entry, "target", item_id)
+    try:
+        target = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"the target of series {item_id!r} is not numeric: {error}") from None
+    if target.ndim not in (1, 2):
+        raise DataError(
+            f"the target of series {item_id!r} has shape {target.shape}; expected "
+            "(steps,) or (dimensions, steps)."
+        )
+    return target if target.ndim == 1 else target.T
+
+
+def _check_one_shape(targets: Sequence[np.ndarray], item_ids: Sequence[str]) -> None:
+    expected = targets[0].shape[1:]
+    for target, item_id in zip(targets, item_ids, strict=True):
+        if target.shape[1:] != expected:
+            raise DataError(
+                f"series {item_id!r} has target dimensions {target.shape[1:]}, but "
+                f"{item_ids[0]!r} has {expected}; all series need the same."
+            )
