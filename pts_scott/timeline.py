@@ -194,8 +194,9 @@ def _check_one_frequency(
 def _period_offset(offset: BaseOffset) -> BaseOffset | None:
     """The offset of the periods that pandas makes of this frequency ('MS': 'M')."""
     try:
-        return pd.date_range("1970-01-01", periods=1, freq=offset).to_period().freq
-    except ValueError:
+        periods = pd.date_range("1970-01-01", periods=1, freq=offset).to_period()
+        return periods.freq
+    except (ValueError, AttributeError):  # AttributeError: pandas 1.5
         return None
 
 
@@ -254,7 +255,7 @@ def step_seconds(offset: BaseOffset) -> float:
     """Roughly how long a step is: enough to tell an hour from a day or a month."""
     if isinstance(offset, Tick):
         return offset.nanos / 1e9
-    begin = pd.Timestamp("1970-01-01")
+    begin = offset.rollforward(pd.Timestamp("1970-01-01"))
     try:
         return float((begin + 20 * offset - begin).total_seconds()) / 20
     except (OverflowError, pd.errors.OutOfBoundsDatetime):

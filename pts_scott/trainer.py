@@ -366,10 +366,10 @@ class ScottTrainer(stack.TrainerBase):
                 **self.trainer_kwargs,
                 "max_epochs": -1 if self.epochs is None else self.epochs,
                 "num_sanity_val_steps": 0,
+                "limit_val_batches": 0 if module.validation is None else 1,
             }
         )
-        validation = None if module.validation is None else [0]
-        lightning.fit(module, _Iterable(module.outer_loops), validation)
+        lightning.fit(module, _Iterable(module.outer_loops), [0])
 
 
 class _Iterable:

@@ -1,21 +1,34 @@
 """The PyTorchTS stack: its networks, its predictor, and its trainer's interface."""
 
 # No postponed annotations here: GluonTS' ``validated`` reads them as types.
+import warnings
 from typing import Any, List, Optional
 
 import torch
 from gluonts.core.component import validated
 from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.torch.modules.distribution_output import DistributionOutput
-from gluonts.transform import Transformation
+from gluonts.transform import InstanceSplitter, Transformation
 from pts import Trainer
 from pts.model.n_beats.n_beats_network import NBEATSNetwork as LibraryNBEATS
-from pts.model.simple_feedforward import SimpleFeedForwardPredictionNetwork
+from pts.model.n_beats.n_beats_network import NBEATSTrainingNetwork
+from pts.model.simple_feedforward import (
+    SimpleFeedForwardPredictionNetwork,
+    SimpleFeedForwardTrainingNetwork,
+)
 from pts.modules import MeanScaler, StudentTOutput
 from torch import Tensor, nn
 
 from pts_scott.errors import WindowLossError
-from pts_scott.networks import NBEATSHead, context_scale, observed_mean
+from pts_scott.networks import (
+    NBEATSHead,
+    context_scale,
+    mape_loss,
+    mase_loss,
+    observed_mean,
+    smape_loss,
+)
+from pts_scott.windows import WindowIndex
 
 NAME = "pytorchts"
 
@@ -27,22 +40,107 @@ class TrainerBase(Trainer):  # type: ignore[misc]
         """Settings are those of ``ScottTrainer``; PyTorchTS' own are not used."""
 
     def __call__(
-        self, net: nn.Module, train_iter: Any, validation_iter: Any | None = None
+        self, net: nn.Module, train_iter: Any, validation_iter: Optional[Any] = None
     ) -> None:
-        """Called by PyTorchTS' own estimators, whose networks return a batch's mean.
+        """Train a network of PyTorchTS' own estimators, in place of their loop.
+
+        Parameters
+        ----------
+        net
+            The training network; SimpleFeedForward's and N-BEATS' can be trained.
+        train_iter, validation_iter
+            The loaders that the estimator made. Their windows are found again in the
+            dataset behind them and gathered as tensors.
 
         Raises
         ------
         WindowLossError
-            Always: strata have weights, which a mean over the batch cannot carry.
+            If the network gives no loss for each window.
         """
-        raise WindowLossError(
-            f"{type(net).__name__} returns the mean loss of a batch, and the method "
-            "needs one loss a window. Use the estimators of pts_scott "
-            "(SimpleFeedForwardEstimator, NBEATSEstimator, LSTMEstimator, VAREstimator), "
-            "which train the same networks, or call trainer.fit(network, windows) with "
-            "a network that has loss(past_target, future_target)."
-        )
+        losses = _window_losses(net)
+        validation = None
+        if validation_iter is not None:
+            validation = _windows_behind(validation_iter).last()
+        self.fit(losses, _windows_behind(train_iter), validation)  # type: ignore[attr-defined]
+
+
+def _windows_behind(loader: Any) -> WindowIndex:
+    """The windows that a loader of PyTorchTS draws from."""
+    transformed = loader.dataset.transformed_dataset
+    splitters = [
+        part
+        for part in transformed.transformation.transformations
+        if isinstance(part, InstanceSplitter)
+    ]
+    dataset = transformed.base_dataset
+    while hasattr(dataset, "iterable"):  # GluonTS' Cached and Cyclic
+        dataset = dataset.iterable
+    entries = list(dataset)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        freq = entries[0]["start"].freq if entries else None
+    # Like GluonTS' samplers, which let a context begin before its series.
+    return WindowIndex.from_dataset(
+        entries,
+        freq,
+        splitters[0].past_length,
+        splitters[0].future_length,
+        context="padded",
+    )
+
+
+def _window_losses(net: nn.Module) -> nn.Module:
+    for library, wrapper in _WRAPPERS.items():
+        if isinstance(net, library):
+            return wrapper(net)
+    raise WindowLossError(
+        f"{type(net).__name__} returns the mean loss of a batch, and the method needs one "
+        "loss a window, because strata have weights. Use an estimator of pts_scott, or "
+        "call trainer.fit(network, windows) with a network that has "
+        "loss(past_target, future_target)."
+    )
+
+
+class _LibraryFeedForward(nn.Module):
+    """One loss a window of PyTorchTS' feed-forward training network."""
+
+    def __init__(self, net: SimpleFeedForwardTrainingNetwork) -> None:
+        super().__init__()
+        self.net = net
+
+    def loss(self, past_target: Tensor, future_target: Tensor) -> Tensor:
+        # As its get_distr, but a context of zeros does not borrow the batch's scale.
+        scale = context_scale(past_target, torch.ones_like(past_target))
+        if not self.net.mean_scaling:
+            scale = torch.ones_like(scale)
+        args = self.net.distr_args_proj(self.net.mlp(past_target / scale))
+        distribution = self.net.distr_output.distribution(args, scale=scale)
+        return -distribution.log_prob(future_target).mean(dim=1)
+
+
+class _LibraryNBEATS(nn.Module):
+    """One loss a window of PyTorchTS' N-BEATS training network."""
+
+    def __init__(self, net: NBEATSTrainingNetwork) -> None:
+        super().__init__()
+        self.net = net
+
+    def loss(self, past_target: Tensor, future_target: Tensor) -> Tensor:
+        forecast = LibraryNBEATS.forward(self.net, past_target)
+        observed = torch.ones_like(future_target)
+        if self.net.loss_function == "MAPE":
+            return mape_loss(forecast, future_target, observed)
+        if self.net.loss_function == "sMAPE":
+            return smape_loss(forecast, future_target, observed)
+        past = torch.ones_like(past_target)
+        period = self.net.periodicity
+        return mase_loss(forecast, future_target, observed, past_target, past, period)
+
+
+_WRAPPERS = {
+    SimpleFeedForwardTrainingNetwork: _LibraryFeedForward,
+    NBEATSTrainingNetwork: _LibraryNBEATS,
+}
 
 
 class ContextScaler(MeanScaler):  # type: ignore[misc]

@@ -1,0 +1,173 @@
+"""SCott against plain SGD on the paper's synthetic data, for the same training time.
+
+Run it with ``python -m pts_scott.demo``; nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pandas as pd
+import torch
+
+from pts_scott import ScottTrainer, WindowIndex
+from pts_scott.errors import ArgumentError, ScottError
+from pts_scott.networks import VARNetwork
+from pts_scott.synthetic import (
+    CONTEXT_LENGTH,
+    PREDICTION_LENGTH,
+    synthetic_stratifier,
+    synthetic_windows,
+)
+
+# The step size at which either method ends lowest on data of another seed, from the
+# paper's grid {0.1, 0.05, 0.025, 0.01}; γ and M are the paper's.
+METHODS = {"SGD": ("plain", 2.5e-2), "SCott": ("scott", 2.5e-2)}
+GAMMA = 0.125
+BATCH_SIZE = 1
+STEPS_AN_EPOCH = 1000  # between two measurements of the loss over all windows
+
+
+@dataclass(frozen=True)
+class Run:
+    """One trained optimizer: its name and its history."""
+
+    name: str
+    history: pd.DataFrame
+
+    @property
+    def curve(self) -> pd.DataFrame:
+        """The rows at which the loss over all windows was measured."""
+        return self.history.dropna(subset=["val_loss"])
+
+
+class Progress(pl.Callback):
+    """A line that says how far a run is."""
+
+    def __init__(self, name: str, seconds: float) -> None:
+        self.name, self.seconds = name, seconds
+
+    def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
+        """Print the time used and the loss of the latest steps."""
+        if sys.stderr.isatty() or module.outer % 200 == 0:
+            loss = trainer.callback_metrics.get("train_loss", float("nan"))
+            print(
+                f"\r{self.name:6s} {module.clock.seconds:5.1f} of {self.seconds:.0f} s, "
+                f"step {module.steps:6d}, loss of the latest steps {loss:8.3f}",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def on_train_end(self, trainer: Any, module: Any) -> None:
+        """End the line."""
+        print(file=sys.stderr)
+
+
+def train(name: str, windows: WindowIndex, seconds: float, seed: int) -> Run:
+    """Train the VAR model with one method, from the same start as the others."""
+    method, learning_rate = METHODS[name]
+    trainer = ScottTrainer(
+        method=method,
+        optimizer="sgd",
+        learning_rate=learning_rate,
+        stratifier=synthetic_stratifier(),
+        batch_size=BATCH_SIZE,
+        gamma=GAMMA,
+        epochs=None,
+        num_batches_per_epoch=STEPS_AN_EPOCH,
+        time_budget=seconds,
+        seed=seed,
+        trainer_kwargs={
+            "enable_progress_bar": False,
+            "callbacks": [Progress(name, seconds)],
+        },
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        network = VARNetwork(CONTEXT_LENGTH, PREDICTION_LENGTH)
+    trainer.fit(network, windows, validation_windows=windows)
+    return Run(name, trainer.history)
+
+
+def table(runs: list[Run]) -> pd.DataFrame:
+    """What each run reached and what it spent."""
+    rows = []
+    for run in runs:
+        last, curve = run.history.iloc[-1], run.curve
+        rows.append(
+            {
+                "optimizer": run.name,
+                "loss at the end": curve["val_loss"].iloc[-1],
+                "mean of the last 5": curve["val_loss"].tail(5).mean(),
+                "gradients": int(last["gradients"]),
+                "seconds": round(last["seconds"], 1),
+                "steps": int(last["step"]),
+                "anchors": int(last["anchors"]),
+            }
+        )
+    return pd.DataFrame(rows).set_index("optimizer").round(3)
+
+
+def plot(runs: list[Run], path: Path) -> None:
+    """Loss over all windows against seconds and against gradients."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
+    for axis, column, label in (
+        (axes[0], "seconds", "seconds of training"),
+        (axes[1], "gradients", "gradients computed"),
+    ):
+        for run, colour in zip(runs, ("tab:orange", "tab:blue"), strict=True):
+            axis.plot(run.curve[column], run.curve["val_loss"], color=colour, label=run.name)
+        axis.set_xlabel(label)
+        axis.set_yscale("log")
+        axis.grid(alpha=0.3, which="both")
+    axes[0].set_ylabel("mean squared error, scaled,\nover all windows")
+    axes[0].legend(frameon=False)
+    figure.suptitle("VAR on the paper's synthetic data, M = 1")
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the comparison; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m pts_scott.demo", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=40.0, help="of training for each")
+    parser.add_argument("--seed", type=int, default=0, help="of data, start and draws")
+    parser.add_argument("--repetitions", type=int, default=2000, help="of the patterns")
+    parser.add_argument("--output", type=Path, default=Path("results/demo"), help="folder")
+    options = parser.parse_args(arguments)
+
+    torch.set_num_threads(1)  # operators this small get slower with more
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    try:
+        if not 0 < options.seconds < float("inf"):
+            raise ArgumentError(f"--seconds {options.seconds}: expected more than 0.")
+        windows = synthetic_windows(options.repetitions, options.seed)
+        print(synthetic_stratifier().stratify(windows))
+        runs = [train(name, windows, options.seconds, options.seed) for name in METHODS]
+        options.output.mkdir(parents=True, exist_ok=True)
+        for run in runs:
+            run.history.to_csv(options.output / f"{run.name.lower()}.csv", index=False)
+        plot(runs, options.output / "loss.png")
+    except (ScottError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"\n{table(runs).to_string()}\n\nplot and histories: {options.output}/")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

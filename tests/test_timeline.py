@@ -1,0 +1,84 @@
+"""Time: moments and ordinals of series, for any frequency and start."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pts_scott.errors import FrequencyError, MixedFrequencyError
+from pts_scott.timeline import Timeline, moment_of, ordinal_of, parse_offset
+
+
+def rows(timeline: Timeline, series: int, length: int) -> pd.DatetimeIndex:
+    begin = timeline.origins[series]
+    return timeline.moments[begin : begin + length]
+
+
+@pytest.mark.parametrize("freq", ["h", "2h", "15min", "D", "B", "W-WED", "MS", "QS", "BMS"])
+def test_a_timestamp_start_moves_by_its_offset(freq):
+    offset = parse_offset(freq)
+    start = pd.Timestamp("2020-02-03") if freq not in ("MS", "QS", "BMS") else None
+    start = start or pd.date_range("2020-01-01", periods=1, freq=freq)[0]
+    timeline = Timeline.build([start, start + 3 * offset], [20, 10], freq)
+    for series, first in enumerate([start, start + 3 * offset]):
+        expected = [first, *(first + k * offset for k in range(1, 10))]
+        assert list(rows(timeline, series, 10)) == expected
+    assert len(timeline.moments) == 20, "both series share one grid"
+
+
+@pytest.mark.parametrize("freq", ["h", "2h", "15min", "D", "B", "W-WED", "M", "Q"])
+def test_a_period_start_moves_by_its_frequency(freq):
+    start = pd.Period("2020-02-03", freq)
+    timeline = Timeline.build([start + 4, start], [10, 20], freq)
+    assert list(rows(timeline, 0, 10)) == [(start + 4 + k).start_time for k in range(10)]
+    assert list(rows(timeline, 1, 20)) == [(start + k).start_time for k in range(20)]
+    steps = [ordinal_of(start + k) for k in range(5)]
+    assert np.diff(steps).tolist() == [1, 1, 1, 1]
+
+
+def test_business_days_skip_weekends():
+    timeline = Timeline.build([pd.Timestamp("2024-01-04")], [4], "B")
+    assert [m.day for m in timeline.moments] == [4, 5, 8, 9]
+
+
+def test_starts_off_each_others_grid_get_grids_of_their_own():
+    starts = [pd.Timestamp("2020-01-01 00:00"), pd.Timestamp("2020-01-01 00:30")]
+    timeline = Timeline.build(starts, [5, 5], "h")
+    assert list(rows(timeline, 1, 2)) == [starts[1], starts[1] + pd.Timedelta("1h")]
+
+
+@pytest.mark.parametrize("freq", ["h", "2h", "15min", "D"])
+def test_ordinals_of_timestamps_and_periods_agree(freq):
+    moment = pd.Timestamp("2021-05-06 12:00")
+    assert ordinal_of(moment, freq) == ordinal_of(pd.Period(moment, freq))
+
+
+def test_a_time_zone_is_read_as_wall_time():
+    assert moment_of(pd.Timestamp("2020-06-01 09:00", tz="Europe/Berlin")).hour == 9
+
+
+def test_an_unknown_frequency_is_refused():
+    with pytest.raises(FrequencyError, match="not a frequency that pandas knows"):
+        parse_offset("fortnight")
+
+
+def test_a_frequency_backwards_in_time_is_refused():
+    with pytest.raises(FrequencyError, match="forward in time"):
+        parse_offset("-1h")
+
+
+def test_mixed_frequencies_are_refused():
+    starts = [pd.Period("2020-01-01", "D"), pd.Period("2020-01-01", "h")]
+    with pytest.raises(MixedFrequencyError, match="'D'"):
+        Timeline.build(starts, [5, 5], "D")
+
+
+def test_a_frequency_that_is_not_the_datas_is_refused():
+    with pytest.raises(MixedFrequencyError, match="give the frequency of the data"):
+        Timeline.build([pd.Period("2020-01-01", "D")], [5], "h")
+
+
+def test_a_timestamp_without_frequency_has_no_ordinal():
+    with pytest.raises(FrequencyError, match="freq='h'"):
+        ordinal_of(pd.Timestamp("2020-01-01"))
