@@ -49,7 +49,11 @@ class Budget:
 
     def spent(self, steps: int, seconds: float, gradients: int) -> float:
         """The share of the budget that is used up, between 0 and 1."""
-        parts = ((steps, self.steps), (seconds, self.seconds), (gradients, self.gradients))
+        parts = (
+            (steps, self.steps),
+            (seconds, self.seconds),
+            (gradients, self.gradients),
+        )
         shares = [used / limit for used, limit in parts if limit is not None]
         return min(1.0, max(shares, default=0.0))
 

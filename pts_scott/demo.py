@@ -49,26 +49,30 @@ class Run:
 
 
 class Progress(pl.Callback):
-    """A line that says how far a run is."""
+    """Says how far a run is: a line that renews itself, or a line now and then."""
 
     def __init__(self, name: str, seconds: float) -> None:
         self.name, self.seconds = name, seconds
+        self.renew = sys.stderr.isatty()
+        self.pause = 0.2 if self.renew else 5.0
+        self.shown = 0.0
 
     def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
         """Print the time used and the loss of the latest steps."""
-        if sys.stderr.isatty() or module.outer % 200 == 0:
-            loss = trainer.callback_metrics.get("train_loss", float("nan"))
-            print(
-                f"\r{self.name:6s} {module.clock.seconds:5.1f} of {self.seconds:.0f} s, "
-                f"step {module.steps:6d}, loss of the latest steps {loss:8.3f}",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
+        if module.clock.seconds < self.shown + self.pause:
+            return
+        self.shown = module.clock.seconds
+        loss = float(trainer.callback_metrics.get("train_loss", float("nan")))
+        line = (
+            f"{self.name:6s} {self.shown:5.1f} of {self.seconds:.0f} s, step "
+            f"{module.steps:6d}, loss of the latest steps {loss:8.3f}"
+        )
+        print(line, end="\r" if self.renew else "\n", file=sys.stderr, flush=True)
 
     def on_train_end(self, trainer: Any, module: Any) -> None:
-        """End the line."""
-        print(file=sys.stderr)
+        """Leave the line for the next run."""
+        if self.renew:
+            print(file=sys.stderr)
 
 
 def train(name: str, windows: WindowIndex, seconds: float, seed: int) -> Run:
@@ -122,6 +126,7 @@ def plot(runs: list[Run], path: Path) -> None:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import ScalarFormatter
 
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
     for axis, column, label in (
@@ -129,9 +134,13 @@ def plot(runs: list[Run], path: Path) -> None:
         (axes[1], "gradients", "gradients computed"),
     ):
         for run, colour in zip(runs, ("tab:orange", "tab:blue"), strict=True):
-            axis.plot(run.curve[column], run.curve["val_loss"], color=colour, label=run.name)
+            axis.plot(
+                run.curve[column], run.curve["val_loss"], color=colour, label=run.name
+            )
         axis.set_xlabel(label)
         axis.set_yscale("log")
+        axis.yaxis.set_major_formatter(ScalarFormatter())
+        axis.yaxis.set_minor_formatter(ScalarFormatter())
         axis.grid(alpha=0.3, which="both")
     axes[0].set_ylabel("mean squared error, scaled,\nover all windows")
     axes[0].legend(frameon=False)
@@ -143,10 +152,14 @@ def plot(runs: list[Run], path: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the comparison; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m pts_scott.demo", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=40.0, help="of training for each")
+    parser.add_argument(
+        "--seconds", type=float, default=40.0, help="of training for each"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of data, start and draws")
     parser.add_argument("--repetitions", type=int, default=2000, help="of the patterns")
-    parser.add_argument("--output", type=Path, default=Path("results/demo"), help="folder")
+    parser.add_argument(
+        "--output", type=Path, default=Path("results/demo"), help="folder"
+    )
     options = parser.parse_args(arguments)
 
     torch.set_num_threads(1)  # operators this small get slower with more
@@ -155,10 +168,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if not 0 < options.seconds < float("inf"):
             raise ArgumentError(f"--seconds {options.seconds}: expected more than 0.")
+        options.output.mkdir(parents=True, exist_ok=True)
         windows = synthetic_windows(options.repetitions, options.seed)
         print(synthetic_stratifier().stratify(windows))
         runs = [train(name, windows, options.seconds, options.seed) for name in METHODS]
-        options.output.mkdir(parents=True, exist_ok=True)
         for run in runs:
             run.history.to_csv(options.output / f"{run.name.lower()}.csv", index=False)
         plot(runs, options.output / "loss.png")

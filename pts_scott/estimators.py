@@ -27,7 +27,7 @@ from pts_scott.timeline import parse_offset
 from pts_scott.trainer import ScottTrainer
 from pts_scott.windows import CONTEXTS, WindowIndex
 
-POINT_INPUTS = ["past_target", "past_observed_values"]
+POINT_INPUTS = ("past_target", "past_observed_values")
 
 
 class ScottEstimator(Estimator):
@@ -50,7 +50,7 @@ class ScottEstimator(Estimator):
     """
 
     #: Fields that the trained network takes to make a forecast.
-    input_names: list[str] = POINT_INPUTS
+    input_names: tuple[str, ...] = POINT_INPUTS
     #: Whether the model can forecast several dimensions together.
     multivariate = False
 
@@ -159,7 +159,7 @@ class ScottEstimator(Estimator):
         """The trained network as a predictor of the stack."""
         return stack.make_predictor(
             network=network,
-            input_names=self.input_names,
+            input_names=list(self.input_names),
             input_transform=self.create_transformation(dimensions),
             prediction_length=self.prediction_length,
             freq=self.freq,
@@ -183,7 +183,7 @@ class SimpleFeedForwardEstimator(ScottEstimator):
         Whether the network has BatchNorm, which training refuses.
     """
 
-    input_names = ["past_target"]
+    input_names = ("past_target",)
 
     @named_arguments
     def __init__(
@@ -198,7 +198,9 @@ class SimpleFeedForwardEstimator(ScottEstimator):
         stride: int = 1,
         context: str = "full",
     ) -> None:
-        super().__init__(freq, prediction_length, context_length, trainer, stride, context)
+        super().__init__(
+            freq, prediction_length, context_length, trainer, stride, context
+        )
         sizes = [80] * 4 if hidden_dimensions is None else list(hidden_dimensions)
         if not sizes:
             raise ArgumentError("hidden_dimensions is empty: give at least one size.")
@@ -254,7 +256,9 @@ class NBEATSEstimator(ScottEstimator):
         stride: int = 1,
         context: str = "full",
     ) -> None:
-        super().__init__(freq, prediction_length, context_length, trainer, stride, context)
+        super().__init__(
+            freq, prediction_length, context_length, trainer, stride, context
+        )
         self.num_stacks = whole_number("num_stacks", num_stacks)
         sizes = {
             "widths": widths,
@@ -333,7 +337,9 @@ class LSTMEstimator(ScottEstimator):
         stride: int = 1,
         context: str = "full",
     ) -> None:
-        super().__init__(freq, prediction_length, context_length, trainer, stride, context)
+        super().__init__(
+            freq, prediction_length, context_length, trainer, stride, context
+        )
         self.hidden_size = whole_number("hidden_size", hidden_size)
         self.num_layers = whole_number("num_layers", num_layers)
         self.dropout = real_number("dropout", dropout, maximum=1.0)
@@ -374,7 +380,9 @@ class VAREstimator(ScottEstimator):
         stride: int = 1,
         context: str = "full",
     ) -> None:
-        super().__init__(freq, prediction_length, context_length, trainer, stride, context)
+        super().__init__(
+            freq, prediction_length, context_length, trainer, stride, context
+        )
         self.scaling = scaling
 
     def create_network(self, dimensions: int | None) -> nn.Module:

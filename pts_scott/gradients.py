@@ -10,7 +10,7 @@ and anchor are tuples of plain tensors in the order of ``Losses.parameters``.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -112,8 +112,9 @@ class Gradients:
         self._single: _Single = self._autograd
         self._pair: _Pair = self._autograd_pair
         if compiled:
-            self._single = torch.compile(self._functional)
-            self._pair = torch.compile(self._functional_pair)
+            # torch.func takes its own gradients; autograd has nothing to record here.
+            self._single = torch.no_grad()(torch.compile(self._functional))
+            self._pair = torch.no_grad()(torch.compile(self._functional_pair))
 
     def uniform(self, batch: Batch) -> Update:
         """∇f_ξ(θ): the mean gradient of a uniform mini-batch."""
@@ -133,9 +134,7 @@ class Gradients:
     ) -> Update:
         """∇f_ξ(θ) − c · (∇f_ξ(snapshot) − anchor) on a uniform mini-batch ξ."""
         self.count += 2 * _size(batch)
-        return Update(
-            *self._pair(self.parameters, snapshot, anchor, coefficient, batch)
-        )
+        return Update(*self._pair(self.parameters, snapshot, anchor, coefficient, batch))
 
     # -- by autograd, on the module as it is ----------------------------------------
 
@@ -215,12 +214,12 @@ def squared_norm(tensors: Sequence[Tensor]) -> Tensor:
     return torch.stack(torch._foreach_norm(list(tensors))).square().sum()
 
 
-def mean_loss(losses: Losses, batches: Sequence[Batch] | object) -> Tensor:
+def mean_loss(losses: Losses, batches: Iterable[Batch]) -> Tensor:
     """The mean loss over all windows of some batches, without gradients."""
     total: Tensor | float = 0.0
     size = 0
     with torch.no_grad():
-        for batch in batches:  # type: ignore[attr-defined]
+        for batch in batches:
             total = total + losses(batch).double().sum()
             size += _size(batch)
     return torch.as_tensor(total) / size
@@ -229,7 +228,7 @@ def mean_loss(losses: Losses, batches: Sequence[Batch] | object) -> Tensor:
 def _foreach_control_variate(
     now: Tensors, then: Tensors, anchor: Tensors, coefficient: Tensor
 ) -> Tensors:
-    """g − c · (h − a), in new tensors: autograd may return one tensor twice."""
+    """G − c · (h − a), in new tensors: autograd may return one tensor twice."""
     difference = torch._foreach_sub(then, anchor)
     torch._foreach_mul_(difference, coefficient)
     return tuple(torch._foreach_sub(now, difference))

@@ -214,7 +214,9 @@ def evaluate(losses: Losses, windows: WindowIndex) -> Tensor:
 class _Kept:
     """The parameters that training returns: the last, a sampled snapshot, or the best."""
 
-    def __init__(self, output: str, parameters: Tensors, generator: torch.Generator) -> None:
+    def __init__(
+        self, output: str, parameters: Tensors, generator: torch.Generator
+    ) -> None:
         self._output = output
         self._parameters = parameters
         self._generator = generator

@@ -44,7 +44,9 @@ def is_stochastic(losses: Losses, windows: WindowIndex) -> bool:
 
 def _random_states(device: torch.device) -> list[torch.Tensor]:
     states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+    return (
+        [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+    )
 
 
 def _check_trainable(losses: Losses) -> None:

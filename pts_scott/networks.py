@@ -38,7 +38,7 @@ def mape_loss(forecast: Tensor, future_target: Tensor, observed: Tensor) -> Tens
 
 
 def smape_loss(forecast: Tensor, future_target: Tensor, observed: Tensor) -> Tensor:
-    """sMAPE of each window as PyTorchTS defines it."""
+    """SMAPE of each window as PyTorchTS defines it."""
     error = (future_target - forecast).abs()
     base = (future_target.abs() + forecast.abs()).detach()
     return _percentage(error, base, observed, 200)

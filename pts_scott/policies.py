@@ -1,4 +1,4 @@
-"""The policies of ``Stratifier``: by calendar, period, range, series, hash or function."""
+"""The policies of ``Stratifier``: by calendar, period, range, series, hash, function."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ import torch
 from pandas.tseries.offsets import BaseOffset
 
 from pts_scott._arguments import nearest, whole_number
-from pts_scott.errors import ArgumentError, FrequencyError, NotFittedError, StratificationError
+from pts_scott.errors import (
+    ArgumentError,
+    FrequencyError,
+    NotFittedError,
+    StratificationError,
+)
 from pts_scott.stratifier import (
     Codes,
     Stratifier,
@@ -53,9 +58,8 @@ class Calendar(Stratifier):
             )
         for part in parts:
             if part not in CALENDAR_PARTS:
-                raise ArgumentError(
-                    f"{part!r} is not a calendar part. {nearest(str(part), CALENDAR_PARTS)}"
-                )
+                hint = nearest(str(part), CALENDAR_PARTS)
+                raise ArgumentError(f"{part!r} is not a calendar part. {hint}")
         if len(set(parts)) < len(parts):
             raise ArgumentError(f"a calendar part is given twice: {parts}.")
         self.parts = parts
@@ -87,7 +91,9 @@ class Calendar(Stratifier):
         days = step_seconds(offset) / DAY
         for part in self.parts:
             if days >= CALENDAR_PARTS[part][2]:
-                usable = [p for p, (_, _, limit) in CALENDAR_PARTS.items() if days < limit]
+                usable = [
+                    p for p, (_, _, limit) in CALENDAR_PARTS.items() if days < limit
+                ]
                 raise FrequencyError(
                     f"{self}: {part!r} does not tell apart steps of "
                     f"freq={offset.freqstr!r}; usable here: {', '.join(usable)}."
@@ -192,7 +198,9 @@ class BySeries(Stratifier):
 
     def codes(self, windows: WindowIndex) -> Codes:
         names = windows.series.item_ids
-        return Codes(series=np.array([stable_hash(name) for name in names], dtype=np.int64))
+        return Codes(
+            series=np.array([stable_hash(name) for name in names], dtype=np.int64)
+        )
 
     def code(self, instance: Mapping[str, Any]) -> int:
         return stable_hash(item_id_of(instance))
@@ -250,7 +258,8 @@ class RandomHash(Finest):
 
     def _hash(self, series: np.ndarray, moments: np.ndarray) -> np.ndarray:
         hashes = super()._hash(series, moments).astype(np.uint64)
-        return (hashes % np.uint64(self.count)).astype(np.int64)
+        count = np.full(1, self.count, dtype=np.uint64)
+        return np.mod(hashes, count).astype(np.int64)
 
     def _arguments(self) -> dict[str, Any]:
         return {"count": self.count, "seed": self.seed}

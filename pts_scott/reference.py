@@ -64,9 +64,7 @@ def inner_loop(
         xi = next(batches)
         now = average(gradient, theta, xi)
         then = average(gradient, snapshot, xi)
-        v = [
-            n - coefficient * (t - a) for n, t, a in zip(now, then, anchor, strict=True)
-        ]
+        v = [n - coefficient * (t - a) for n, t, a in zip(now, then, anchor, strict=True)]
         theta = update(theta, v)
         yield v, theta
         norm = sum(float((x * x).sum()) for x in v)
@@ -82,7 +80,9 @@ class SGD:
         self.learning_rate, self.weight_decay = learning_rate, weight_decay
 
     def __call__(self, theta: Point, v: Point) -> Point:
-        return [x - self.learning_rate * (g + self.weight_decay * x) for x, g in zip(theta, v)]
+        return [
+            x - self.learning_rate * (g + self.weight_decay * x) for x, g in zip(theta, v)
+        ]
 
 
 class Adam(SGD):

@@ -208,7 +208,9 @@ def _positions(
         distance = np.array([start.ordinal for start in starts]) - first.ordinal
         return distance // first.freq.n, distance % first.freq.n == 0
     if isinstance(offset, Tick):
-        distance = np.array([(start - first) // pd.Timedelta(1, "ns") for start in starts])
+        distance = np.array(
+            [(start - first) // pd.Timedelta(1, "ns") for start in starts]
+        )
         return distance // offset.nanos, distance % offset.nanos == 0
     grid = pd.DatetimeIndex([first]).union(
         pd.date_range(first, max(max(starts), first + offset), freq=offset)
@@ -217,7 +219,9 @@ def _positions(
     return positions, positions >= 0
 
 
-def _steps(first: Any, size: int, offset: BaseOffset) -> pd.PeriodIndex | pd.DatetimeIndex:
+def _steps(
+    first: Any, size: int, offset: BaseOffset
+) -> pd.PeriodIndex | pd.DatetimeIndex:
     if isinstance(first, pd.Period):
         return pd.period_range(first, periods=size, freq=first.freq)
     # A start that is not on the offset counts as the step before the next that is,

@@ -232,7 +232,9 @@ class ScottTrainer(stack.TrainerBase):
                 gradients,
                 windows,
                 self.strata,
-                None if validation_windows is None else validation_windows.to(self.device),
+                None
+                if validation_windows is None
+                else validation_windows.to(self.device),
                 self._plan(),
                 Generators.from_seed(seed, self.device),
                 self._history,
@@ -366,7 +368,7 @@ class ScottTrainer(stack.TrainerBase):
                 **self.trainer_kwargs,
                 "max_epochs": -1 if self.epochs is None else self.epochs,
                 "num_sanity_val_steps": 0,
-                "limit_val_batches": 0 if module.validation is None else 1,
+                **({"limit_val_batches": 0} if module.validation is None else {}),
             }
         )
         lightning.fit(module, _Iterable(module.outer_loops), [0])

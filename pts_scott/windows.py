@@ -287,9 +287,7 @@ class WindowIndex:
     def draw(self, size: int | tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Windows drawn uniformly and independently from all windows."""
         shape = (size,) if isinstance(size, int) else size
-        return torch.randint(
-            self._size, shape, generator=generator, device=self.device
-        )
+        return torch.randint(self._size, shape, generator=generator, device=self.device)
 
     def gather(self, windows: Tensor, fields: Sequence[str] | None = None) -> Batch:
         """The values of some windows, under the names that GluonTS gives them.
@@ -394,7 +392,9 @@ def _read_target(entry: Mapping[str, Any], item_id: str) -> np.ndarray:
     try:
         target = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"the target of series {item_id!r} is not numeric: {error}") from None
+        raise DataError(
+            f"the target of series {item_id!r} is not numeric: {error}"
+        ) from None
     if target.ndim not in (1, 2):
         raise DataError(
             f"the target of series {item_id!r} has shape {target.shape}; expected "

@@ -39,7 +39,9 @@ def test_the_anchor_is_unbiased_and_has_the_variance_of_the_lemma(windows, b):
     generator = torch.Generator().manual_seed(5)
     drawn = strata.draw(b, generator)
     anchor = gradients.stratified(windows.gather(drawn), weights).direction
-    torch.testing.assert_close(flat(anchor), weights @ table[drawn], rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        flat(anchor), weights @ table[drawn], rtol=1e-10, atol=1e-12
+    )
 
     # … so that its distribution can be sampled from the rows.
     repeats = 20_000
@@ -131,7 +133,9 @@ def test_both_passes_of_a_step_see_the_same_dropout_mask():
     assert first.loss != second.loss, "the next step has masks of its own"
 
     gradients.stochastic = False
-    assert float(squared_norm(gradients.control_variate(batch, snapshot, zeros, one)[0])) > 0
+    assert (
+        float(squared_norm(gradients.control_variate(batch, snapshot, zeros, one)[0])) > 0
+    )
 
 
 def test_a_gradient_that_autograd_returns_twice_is_not_changed_twice():
@@ -173,7 +177,10 @@ def test_a_loss_that_asks_for_unknown_fields_is_refused():
 def test_compiled_gradients_equal_eager_ones():
     windows = wave_windows(torch.float32)
     network = tiny_network(torch.float32)
-    eager, compiled = Gradients(Losses(network)), Gradients(Losses(network), compiled=True)
+    eager, compiled = (
+        Gradients(Losses(network)),
+        Gradients(Losses(network), compiled=True),
+    )
     batch = windows.gather(torch.arange(8))
     snapshot = tuple(p.detach() + 0.1 for p in eager.parameters)
     anchor = tuple(torch.randn_like(p) for p in snapshot)

@@ -114,7 +114,7 @@ def reference_path(
             loop = reference.inner_loop(
                 gradient, theta, anchor, inner, update, steps, gamma
             )
-            for _, theta in loop:  # noqa: B007
+            for _, theta in loop:
                 path.append(theta)
     return path
 
@@ -142,7 +142,9 @@ def loops_of(trainer: RecordingTrainer) -> list[list[float]]:
     norms = [sum(float((g * g).sum()) for g in v) for v in trainer.directions]
     ends = trainer.history["step"].tolist()
     outer = np.searchsorted(ends, np.arange(len(norms)), side="right")
-    return [[n for _, n in group] for _, group in groupby(zip(outer, norms), lambda x: x[0])]
+    return [
+        [n for _, n in group] for _, group in groupby(zip(outer, norms), lambda x: x[0])
+    ]
 
 
 def test_the_first_norm_starts_anew_in_each_outer_loop():
@@ -184,7 +186,9 @@ def test_a_linear_coefficient_goes_from_one_to_zero(monkeypatch):
         return original(self, length, coefficient, exhausted)
 
     monkeypatch.setattr(Scott, "outer_loop", spy)
-    train("scott", coefficient="linear", gamma=None, num_batches_per_epoch=5 * INNER_STEPS)
+    train(
+        "scott", coefficient="linear", gamma=None, num_batches_per_epoch=5 * INNER_STEPS
+    )
     assert seen == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2])
 
 
@@ -248,9 +252,11 @@ def meta_scott(network, windows, method="scott", optimizer="sgd", strata_device=
     strata = Stratifier.calendar("hour").stratify(windows).to(strata_device)
     windows = windows.to("meta")
     draws = WindowDraws(settings, windows, strata, Generators.from_seed(0, "meta"))
-    step = quiet_trainer(optimizer=optimizer, device="meta")._make_optimizer(
-        list(gradients.parameters)
-    ).step
+    step = (
+        quiet_trainer(optimizer=optimizer, device="meta")
+        ._make_optimizer(list(gradients.parameters))
+        .step
+    )
     return Scott(
         gradients, lambda n: windows.gather(n, losses.fields), draws, settings, step
     )
@@ -259,7 +265,9 @@ def meta_scott(network, windows, method="scott", optimizer="sgd", strata_device=
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
 @pytest.mark.parametrize("method", METHODS)
 def test_an_outer_loop_makes_nothing_on_another_device(method, optimizer):
-    scott = meta_scott(tiny_network(torch.float32), wave_windows(torch.float32), method, optimizer)
+    scott = meta_scott(
+        tiny_network(torch.float32), wave_windows(torch.float32), method, optimizer
+    )
     assert scott.outer_loop(3).steps == 3
 
 
@@ -269,7 +277,11 @@ def test_an_outer_loop_makes_nothing_on_another_device(method, optimizer):
         VARNetwork(context_length=6, prediction_length=2),
         LSTMNetwork(prediction_length=2, hidden_size=4),
         NBEATSNetwork(
-            context_length=6, prediction_length=2, periodicity=1, num_stacks=2, widths=[4, 4]
+            context_length=6,
+            prediction_length=2,
+            periodicity=1,
+            num_stacks=2,
+            widths=[4, 4],
         ),
     ],
     ids=["var", "lstm", "nbeats"],

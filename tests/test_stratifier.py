@@ -43,6 +43,7 @@ PARTS_OF = {
     "Q": ("quarter", "season", "year"),
 }
 
+
 def by_parity(item_id: str, forecast_start: pd.Timestamp, instance: Any) -> Any:
     level = float(instance["past_target"].mean()) > 0
     return (item_id, forecast_start.dayofyear % 2, level)
@@ -271,7 +272,9 @@ def test_a_stratum_without_windows_is_refused():
         Stratifier.periodic(8).stratify(wave_windows(stride=8))
 
 
-@pytest.mark.parametrize("make", [Stratifier.ranges, Stratifier.random, Stratifier.periodic])
+@pytest.mark.parametrize(
+    "make", [Stratifier.ranges, Stratifier.random, Stratifier.periodic]
+)
 @pytest.mark.parametrize("count", [0, 1, -3, 2.5, "4"])
 def test_a_number_of_strata_below_two_is_refused(make, count):
     with pytest.raises(ArgumentError, match="at least 2"):

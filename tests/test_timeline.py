@@ -15,7 +15,9 @@ def rows(timeline: Timeline, series: int, length: int) -> pd.DatetimeIndex:
     return timeline.moments[begin : begin + length]
 
 
-@pytest.mark.parametrize("freq", ["h", "2h", "15min", "D", "B", "W-WED", "MS", "QS", "BMS"])
+@pytest.mark.parametrize(
+    "freq", ["h", "2h", "15min", "D", "B", "W-WED", "MS", "QS", "BMS"]
+)
 def test_a_timestamp_start_moves_by_its_offset(freq):
     offset = parse_offset(freq)
     start = pd.Timestamp("2020-02-03") if freq not in ("MS", "QS", "BMS") else None

@@ -62,7 +62,9 @@ FIELDS = (
 @pytest.mark.parametrize("context", ["full", "padded"])
 @pytest.mark.parametrize("stride", [1, 3])
 @pytest.mark.parametrize("dimensions", [None, 2])
-def test_gathered_windows_equal_those_of_the_instance_splitter(context, stride, dimensions):
+def test_gathered_windows_equal_those_of_the_instance_splitter(
+    context, stride, dimensions
+):
     generator = np.random.default_rng(1)
     shape = () if dimensions is None else (dimensions,)
     entries = [
@@ -148,8 +150,12 @@ def test_a_generator_that_was_read_before_is_refused():
 
 def test_short_series_are_named():
     rows = dataset(np.zeros((1, 30)), "D")
-    short = [{"item_id": "tiny", "start": next(iter(rows))["start"], "target": [1.0, 2.0]}]
-    with pytest.raises(ShortSeriesError, match=r"1 of 2 series .* 9 steps: 'tiny'.*padded"):
+    short = [
+        {"item_id": "tiny", "start": next(iter(rows))["start"], "target": [1.0, 2.0]}
+    ]
+    with pytest.raises(
+        ShortSeriesError, match=r"1 of 2 series .* 9 steps: 'tiny'.*padded"
+    ):
         WindowIndex.from_dataset([*rows, *short], "D", 8, 1)
 
 

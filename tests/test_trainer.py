@@ -1,0 +1,361 @@
+"""ScottTrainer: its arguments, budgets, outputs, history and randomness."""
+
+from __future__ import annotations
+
+import random
+
+import lightning.pytorch as pl
+import numpy as np
+import pytest
+import torch
+from conftest import QUIET, TinyNetwork, quiet_trainer, tiny_network, wave_windows
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
+
+from pts_scott import ScottTrainer, Stratifier
+from pts_scott.errors import ArgumentError, ScottError, UnknownArgumentError
+from pts_scott.gradients import Losses
+from pts_scott.lightning_loop import _Kept, evaluate
+from pts_scott.scott import METHODS
+
+COLUMNS = [
+    "step",
+    "outer",
+    "epoch",
+    "gradients",
+    "anchors",
+    "seconds",
+    "train_loss",
+    "val_loss",
+    "update_norm",
+]
+
+
+def fit(trainer: ScottTrainer, validate: bool = False, **kwargs) -> TinyNetwork:
+    network = tiny_network()
+    windows = wave_windows()
+    trainer.fit(network, windows, windows.last() if validate else None, **kwargs)
+    return network
+
+
+def parameters(network) -> torch.Tensor:
+    return torch.cat([p.detach().reshape(-1) for p in network.parameters()])
+
+
+# -- history and budgets ------------------------------------------------------------
+
+
+def test_history_has_the_documented_columns():
+    trainer = quiet_trainer(stratifier=Stratifier.series())
+    assert trainer.history.columns.tolist() == COLUMNS
+    assert trainer.history.empty
+    fit(trainer, validate=True)
+    history = trainer.history
+    assert history.columns.tolist() == COLUMNS
+    for column in ("step", "outer", "gradients", "seconds"):
+        assert history[column].is_monotonic_increasing
+    assert history["train_loss"].notna().all()
+    assert history["val_loss"].notna().sum() == 1
+    assert (history["update_norm"] > 0).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("gamma", [None, 0.5])
+def test_an_epoch_has_the_steps_it_should_have(method, gamma):
+    trainer = quiet_trainer(
+        method=method, gamma=gamma, epochs=3, num_batches_per_epoch=17, inner_steps=5
+    )
+    fit(trainer, validate=True)
+    history = trainer.history
+    assert history["step"].iloc[-1] == 51
+    assert history["val_loss"].notna().sum() == 3
+    last = history.groupby("epoch")["step"].max()
+    # An outer loop is not cut at the end of an epoch, but the next epoch is shorter.
+    assert (last.to_numpy() - [17, 34, 51] < 5).all()
+    assert (last.to_numpy() >= [17, 34, 51]).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_gradient_budget_is_used_but_never_exceeded(method):
+    budget = 1000
+    trainer = quiet_trainer(
+        method=method, batch_size=4, epochs=None, gradient_budget=budget, inner_steps=5
+    )
+    fit(trainer)
+    used = trainer.history["gradients"].iloc[-1]
+    largest = 117 + 8 if method == "svrg" else 40
+    assert budget - largest < used <= budget
+
+
+def test_a_time_budget_ends_training_and_evaluation_is_not_counted(monkeypatch):
+    import time
+
+    import pts_scott.lightning_loop as loop
+
+    def slow(losses, windows):
+        time.sleep(0.5)
+        return evaluate(losses, windows)
+
+    monkeypatch.setattr(loop, "evaluate", slow)
+    trainer = quiet_trainer(
+        method="plain", epochs=None, time_budget=0.6, num_batches_per_epoch=50
+    )
+    began = time.perf_counter()
+    fit(trainer, validate=True)
+    elapsed = time.perf_counter() - began
+    seconds = trainer.history["seconds"].iloc[-1]
+    evaluations = trainer.history["val_loss"].notna().sum()
+    # Ends at the first step after 0.6 s; half a second more for a busy machine.
+    assert 0.6 <= seconds < 1.1
+    assert evaluations >= 1
+    assert elapsed > seconds + 0.5 * evaluations
+
+
+def test_train_loss_falls_on_what_can_be_learned():
+    trainer = quiet_trainer(
+        optimizer="adam", learning_rate=1e-2, epochs=4, num_batches_per_epoch=100
+    )
+    fit(trainer)
+    losses = trainer.history["train_loss"]
+    assert losses.tail(5).mean() < 0.5 * losses.head(2).mean()
+
+
+# -- what comes back ----------------------------------------------------------------
+
+
+def test_best_returns_the_parameters_of_the_lowest_validation_loss():
+    trainer = quiet_trainer(
+        learning_rate=0.2, epochs=12, num_batches_per_epoch=10, output="best"
+    )
+    network = fit(trainer, validate=True)
+    windows = wave_windows()
+    final = float(evaluate(Losses(network), windows.last()))
+    assert final == pytest.approx(trainer.history["val_loss"].min(), rel=1e-9)
+
+
+def test_best_needs_validation_data():
+    with pytest.raises(ArgumentError, match="validation data"):
+        fit(quiet_trainer(output="best"))
+
+
+def test_sampled_returns_a_snapshot():
+    snapshots: list[torch.Tensor] = []
+
+    class Watch(pl.Callback):
+        def on_train_batch_start(self, trainer, module, *_):
+            snapshots.append(parameters(module.losses))
+
+    trainer = quiet_trainer(
+        output="sampled", inner_steps=4, trainer_kwargs={**QUIET, "callbacks": [Watch()]}
+    )
+    network = fit(trainer)
+    assert any(torch.equal(parameters(network), s) for s in snapshots[:-1])
+    assert not torch.equal(parameters(network), snapshots[-1])
+
+
+def test_a_snapshot_is_kept_in_proportion_to_its_weight():
+    generator = torch.Generator().manual_seed(0)
+    weights = [1.0, 3.0, 2.0]
+    counts = np.zeros(3)
+    repeats = 6000
+    for _ in range(repeats):
+        value = torch.zeros(1)
+        kept = _Kept("sampled", (value,), generator)
+        for number, weight in enumerate(weights):
+            value.fill_(number)
+            kept.see_snapshot(weight)
+        kept.restore()
+        counts[int(value)] += 1
+    expected = np.array(weights) / sum(weights)
+    error = np.sqrt(expected * (1 - expected) / repeats)
+    assert (abs(counts / repeats - expected) < 5 * error).all()
+
+
+# -- randomness ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_seed_gives_equal_parameters_bit_for_bit(method):
+    torch.manual_seed(1)
+    first = fit(quiet_trainer(method=method, seed=5))
+    torch.manual_seed(2)
+    np.random.seed(3)
+    second = fit(quiet_trainer(method=method, seed=5))
+    other = fit(quiet_trainer(method=method, seed=6))
+    assert torch.equal(parameters(first), parameters(second))
+    assert not torch.equal(parameters(first), parameters(other))
+
+
+def test_training_leaves_global_random_state_alone():
+    torch.manual_seed(1)
+    np.random.seed(2)
+    random.seed(3)
+    before = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    fit(quiet_trainer(), validate=True)
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert all(np.array_equal(x, y) for x, y in zip(before[1], np.random.get_state()))
+    assert before[2] == random.getstate()
+
+
+def test_without_a_seed_runs_differ():
+    first, second = fit(quiet_trainer(seed=None)), fit(quiet_trainer(seed=None))
+    assert not torch.equal(parameters(first), parameters(second))
+
+
+# -- optimizers, clipping and Lightning ---------------------------------------------
+
+
+def test_any_torch_optimizer_can_be_used():
+    made = []
+
+    def factory(params):
+        made.append(torch.optim.RMSprop(params, lr=1e-2))
+        return made[0]
+
+    network = fit(quiet_trainer(optimizer=factory))
+    assert len(made) == 1
+    assert not torch.equal(parameters(network), parameters(tiny_network()))
+
+
+def test_a_factory_that_returns_something_else_is_refused():
+    with pytest.raises(ArgumentError, match="returned list"):
+        fit(quiet_trainer(optimizer=lambda params: list(params)))
+
+
+def test_clipping_bounds_every_update():
+    clip, rate = 0.01, 0.1
+    path = [parameters(tiny_network())]
+
+    def factory(params):
+        optimizer = torch.optim.SGD(params, lr=rate)
+        optimizer.register_step_post_hook(
+            lambda *_: path.append(torch.cat([p.detach().reshape(-1) for p in params]))
+        )
+        return optimizer
+
+    fit(quiet_trainer(optimizer=factory, clip_gradient=clip))
+    lengths = [float((b - a).norm()) for a, b in zip(path, path[1:])]
+    assert max(lengths) <= clip * rate * 1.001
+    assert len(lengths) == 20
+
+
+def test_lightnings_callbacks_and_loggers_work(tmp_path):
+    checkpoint = ModelCheckpoint(
+        dirpath=tmp_path / "kept", monitor="val_loss", save_top_k=1
+    )
+    stop = EarlyStopping(monitor="val_loss", patience=1, min_delta=1e9)
+    trainer = quiet_trainer(
+        epochs=20,
+        trainer_kwargs={
+            **QUIET,
+            "callbacks": [checkpoint, stop],
+            "logger": CSVLogger(tmp_path, name="log"),
+            "enable_checkpointing": True,
+            "log_every_n_steps": 1,
+        },
+    )
+    fit(trainer, validate=True)
+    assert trainer.history["epoch"].max() == 1, "EarlyStopping ended training"
+    state = torch.load(checkpoint.best_model_path, weights_only=True)["state_dict"]
+    assert any("layers" in name for name in state)
+    assert "val_loss" in (tmp_path / "log" / "version_0" / "metrics.csv").read_text()
+
+
+def test_a_users_trainer_kwargs_are_not_changed():
+    given = {**QUIET, "callbacks": [EarlyStopping("train_loss")]}
+    trainer = quiet_trainer(trainer_kwargs=given)
+    fit(trainer)
+    fit(trainer)
+    assert len(given["callbacks"]) == 1
+    assert given["enable_progress_bar"] is False
+
+
+def test_a_second_run_starts_its_history_anew():
+    trainer = quiet_trainer()
+    fit(trainer)
+    first = trainer.history
+    fit(trainer)
+    assert trainer.history["step"].tolist() == first["step"].tolist()
+    assert trainer.history["train_loss"].tolist() == first["train_loss"].tolist()
+
+
+def test_one_stratum_is_warned_about():
+    with pytest.warns(UserWarning, match="into one stratum"):
+        fit(quiet_trainer(stratifier=Stratifier.calendar("year")))
+
+
+@pytest.mark.slow
+def test_a_compiled_run_equals_an_eager_one():
+    eager = fit(quiet_trainer(compile=False))
+    trainer = quiet_trainer(compile=True)
+    compiled = fit(trainer)
+    assert trainer.compile_seconds > 0
+    assert trainer.history["gradients"].iloc[-1] > 0
+    # In double precision only the order of sums differs.
+    torch.testing.assert_close(
+        parameters(compiled), parameters(eager), rtol=1e-8, atol=1e-10
+    )
+
+
+def test_without_a_compiler_it_says_so_and_stays_eager(monkeypatch):
+    monkeypatch.setattr("pts_scott.trainer._has_compiler", lambda: False)
+    with pytest.warns(UserWarning, match="no C\\+\\+ compiler"):
+        fit(quiet_trainer(compile=True))
+
+
+# -- arguments ----------------------------------------------------------------------
+
+
+def test_an_unknown_argument_names_the_nearest():
+    with pytest.raises(UnknownArgumentError, match="'lerning_rate'.*'learning_rate'"):
+        ScottTrainer(lerning_rate=0.1)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("method", "scot"),
+        ("method", None),
+        ("optimizer", "adamw2"),
+        ("learning_rate", 0.0),
+        ("learning_rate", -1.0),
+        ("learning_rate", float("nan")),
+        ("learning_rate", "fast"),
+        ("weight_decay", -1e-5),
+        ("stratifier", "weekday"),
+        ("batch_size", 0),
+        ("batch_size", 1.5),
+        ("anchor_batch_size", 0),
+        ("inner_steps", -1),
+        ("inner_length", "random"),
+        ("gamma", -0.1),
+        ("coefficient", 1.5),
+        ("coefficient", "quadratic"),
+        ("epochs", 0),
+        ("epochs", None),
+        ("num_batches_per_epoch", True),
+        ("time_budget", 0),
+        ("gradient_budget", 0),
+        ("output", "first"),
+        ("clip_gradient", 0.0),
+        ("device", "gpux"),
+        ("compile", "maybe"),
+        ("seed", -1),
+    ],
+)
+def test_a_value_out_of_range_is_refused_with_its_name(argument, value):
+    with pytest.raises(ArgumentError, match=argument) as caught:
+        ScottTrainer(**{argument: value})
+    assert isinstance(caught.value, ScottError)
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("name", ["max_epochs", "gradient_clip_val"])
+def test_what_the_trainer_decides_is_not_taken_from_trainer_kwargs(name):
+    with pytest.raises(ArgumentError, match="instead"):
+        ScottTrainer(trainer_kwargs={name: 3})
+
+
+def test_a_gradient_budget_below_one_step_is_refused():
+    with pytest.raises(ArgumentError, match="first step .* needs 67 gradients"):
+        fit(quiet_trainer(gradient_budget=10, stratifier=Stratifier.series()))
