@@ -108,7 +108,7 @@ def our_seconds(data: ListDataset, method: str, steps: int, compiled: bool) -> f
 
 
 def bare_seconds(data: ListDataset, steps: int) -> float:
-    """Forward, backward and update on a batch in memory: the least an eager step costs."""
+    """Forward, backward and update on a batch in memory: the bare eager limit."""
     network = stack.simple_feedforward(CONTEXT, PREDICTION, HIDDEN, None, False)
     losses = Losses(network)
     batch = {
@@ -149,7 +149,7 @@ def main() -> None:
             data, "scott", n, True
         )
     times: dict[str, list[float]] = {name: [] for name in sides}
-    for name, measure in sides.items():  # warm up
+    for measure in sides.values():  # warm up
         measure(40)
     for _ in range(options.rounds):
         for name, measure in sides.items():

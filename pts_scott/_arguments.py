@@ -24,18 +24,23 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"Known are: {', '.join(map(repr, known))}."
 
 
+def check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse arguments that do not exist, with the nearest known name."""
+    known = list(known)
+    for name in given:
+        if name not in known:
+            raise UnknownArgumentError(
+                f"{owner} has no argument {name!r}. {nearest(name, known)}"
+            )
+
+
 def named_arguments(init: F) -> F:
     """Make an ``__init__`` refuse unknown arguments with the nearest known name."""
     known = [name for name in inspect.signature(init).parameters if name != "self"]
 
     @functools.wraps(init)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
-        for name in kwargs:
-            if name not in known:
-                raise UnknownArgumentError(
-                    f"{type(self).__name__} has no argument {name!r}. "
-                    f"{nearest(name, known)}"
-                )
+        check_names(type(self).__name__, kwargs, known)
         init(self, *args, **kwargs)
 
     return wrapper  # type: ignore[return-value]

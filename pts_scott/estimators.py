@@ -18,7 +18,13 @@ from gluonts.transform import (
 )
 from torch import nn
 
-from pts_scott._arguments import named_arguments, one_of, real_number, whole_number
+from pts_scott._arguments import (
+    check_names,
+    named_arguments,
+    one_of,
+    real_number,
+    whole_number,
+)
 from pts_scott.errors import ArgumentError, DataError
 from pts_scott.networks import POINT_LOSSES, LSTMNetwork, VARNetwork
 from pts_scott.randomness import fresh_seed, isolated
@@ -27,6 +33,12 @@ from pts_scott.timeline import parse_offset
 from pts_scott.trainer import ScottTrainer
 from pts_scott.windows import CONTEXTS, WindowIndex
 
+LOADER_ARGUMENTS = (
+    "num_workers",
+    "prefetch_factor",
+    "shuffle_buffer_length",
+    "cache_data",
+)
 POINT_INPUTS = ("past_target", "past_observed_values")
 
 
@@ -89,7 +101,7 @@ class ScottEstimator(Estimator):
         self,
         training_data: Dataset,
         validation_data: Dataset | None = None,
-        **ignored: Any,
+        **loader: Any,
     ) -> Predictor:
         """Train on all windows of ``training_data``.
 
@@ -99,15 +111,17 @@ class ScottEstimator(Estimator):
             Entries with ``start`` and ``target``.
         validation_data
             Its last window of each series gives ``val_loss``, as in GluonTS.
-        **ignored
-            What the libraries' own loops take (``num_workers``, ``cache_data``,
-            ``prefetch_factor``, …): windows are gathered as tensors, which needs none.
+        **loader
+            What the libraries' own data loaders take (``num_workers``,
+            ``prefetch_factor``, ``shuffle_buffer_length``, ``cache_data``). It is
+            accepted and not needed: windows are gathered as tensors.
 
         Returns
         -------
         Predictor
             A predictor of the stack's own class.
         """
+        check_names(f"{type(self).__name__}.train", loader, LOADER_ARGUMENTS)
         windows = self.create_windows(training_data)
         validation = None
         if validation_data is not None:
@@ -119,7 +133,7 @@ class ScottEstimator(Estimator):
                 f"have {dimensions} dimensions; pass one entry for each dimension."
             )
         seed = self.trainer.seed if self.trainer.seed is not None else fresh_seed()
-        with isolated(seed):
+        with isolated(seed, self.trainer.device):
             network = self.create_network(dimensions)
             self.trainer.fit(network, windows, validation, seed=seed)
         return self.create_predictor(network, dimensions)

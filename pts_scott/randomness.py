@@ -47,7 +47,7 @@ def fresh_seed() -> int:
 
 
 @contextlib.contextmanager
-def isolated(seed: int) -> Iterator[None]:
+def isolated(seed: int, device: torch.device) -> Iterator[None]:
     """Run a block on global random state of its own, and put the old one back.
 
     Initial weights and dropout come from torch's global generator, which no
@@ -56,7 +56,7 @@ def isolated(seed: int) -> Iterator[None]:
     """
     python, numpy = random.getstate(), np.random.get_state()
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(seed)
             np.random.seed(seed % 2**32)
             random.seed(seed)

@@ -205,7 +205,7 @@ class Scott:
             else:
                 v = self._plain_step()
             norm = squared_norm(v.direction)
-            self._update(v.direction)  # line 6
+            self._update(v.direction, norm)  # line 6
             losses.append(v.loss)
             if first_norm is None:
                 first_norm = norm
@@ -237,11 +237,12 @@ class Scott:
         assert total is not None
         return total
 
-    def _update(self, direction: Tensors) -> None:
+    def _update(self, direction: Tensors, squared: Tensor) -> None:
+        if self.clip_gradient is not None:
+            scale = (self.clip_gradient / (squared.sqrt() + 1e-6)).clamp(max=1.0)
+            direction = tuple(torch._foreach_mul(direction, scale))
         for parameter, value in zip(self.gradients.parameters, direction, strict=True):
             parameter.grad = value
-        if self.clip_gradient is not None:
-            torch.nn.utils.clip_grad_norm_(self.gradients.parameters, self.clip_gradient)
         self.step()
 
     def _report(

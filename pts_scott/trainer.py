@@ -219,7 +219,7 @@ class ScottTrainer(stack.TrainerBase):
         seed = seed if seed is not None else fresh_seed()
         self._history = History()
         losses = Losses(network)
-        with isolated(seed):
+        with isolated(seed, self.device):
             network.to(self.device)
             windows = windows.to(self.device)
             check_model(losses, windows)
@@ -412,12 +412,18 @@ def _resolve_device(device: str | torch.device) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.device(device)
+        resolved = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise ArgumentError(
             f"device={device!r}: expected 'auto' or a torch device such as 'cpu' or "
             "'cuda:0'."
         ) from error
+    if resolved.type == "cuda" and not torch.cuda.is_available():
+        raise ArgumentError(
+            f"device={device!r}: torch finds no CUDA device here; use device='auto', or "
+            "install a build of torch with CUDA."
+        )
+    return resolved
 
 
 def _has_compiler() -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -290,6 +289,11 @@ def test_an_unknown_argument_names_the_nearest(cls):
         cls(freq="h", prediction_length=2, contxt_length=4)
 
 
+def test_an_unknown_argument_of_train_names_the_nearest():
+    with pytest.raises(UnknownArgumentError, match="num_worker.*'num_workers'"):
+        make(VAREstimator).train(dataset(seasonal(60), "h"), num_worker=2)
+
+
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
@@ -341,7 +345,7 @@ def test_multivariate_data_is_refused_by_univariate_models(cls):
         make(cls).train(data)
 
 
-def test_what_the_libraries_own_loops_take_is_accepted(tmp_path: Path):
+def test_what_the_libraries_own_loops_take_is_accepted():
     predictor = make(VAREstimator, trainer=quiet_trainer()).train(
         dataset(seasonal(60), "h"), num_workers=0, prefetch_factor=None, cache_data=True
     )

@@ -339,6 +339,11 @@ def test_an_unknown_argument_names_the_nearest():
         ("output", "first"),
         ("clip_gradient", 0.0),
         ("device", "gpux"),
+        pytest.param(
+            "device",
+            "cuda",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is here"),
+        ),
         ("compile", "maybe"),
         ("seed", -1),
     ],

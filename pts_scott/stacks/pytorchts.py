@@ -94,8 +94,8 @@ def _window_losses(net: nn.Module) -> nn.Module:
         if isinstance(net, library):
             return wrapper(net)
     raise WindowLossError(
-        f"{type(net).__name__} returns the mean loss of a batch; the method needs "
-        "one loss a window, because strata have weights. Use an estimator of pts_scott, or "
+        f"{type(net).__name__} returns the mean loss of a batch; the method needs one "
+        "loss a window, because strata have weights. Use an estimator of pts_scott, or "
         "call trainer.fit(network, windows) with a network that has "
         "loss(past_target, future_target)."
     )
