@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import logging
 import statistics
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -67,6 +68,7 @@ def library_seconds(data: ListDataset, steps: int) -> float:
             trainer_kwargs={
                 "max_epochs": 1,
                 "logger": False,
+                "default_root_dir": tempfile.mkdtemp(),  # for GluonTS' checkpoint
                 "enable_progress_bar": False,
                 "enable_model_summary": False,
                 "accelerator": "cpu",

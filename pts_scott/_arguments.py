@@ -58,14 +58,18 @@ def one_of(name: str, value: object, allowed: Iterable[str]) -> str:
     return value
 
 
-def whole_number(name: str, value: object, minimum: int = 1) -> int:
+def whole_number(
+    name: str, value: object, minimum: int = 1, maximum: int | None = None
+) -> int:
     """``value`` as an int of at least ``minimum``."""
     whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not whole or int(value) < minimum:  # type: ignore[call-overload]
+    number = int(value) if whole else minimum - 1  # type: ignore[call-overload]
+    if number < minimum or (maximum is not None and number > maximum):
+        upper = "" if maximum is None else f" and at most {maximum}"
         raise ArgumentError(
-            f"{name}={value!r}: expected a whole number of at least {minimum}."
+            f"{name}={value!r}: expected a whole number of at least {minimum}{upper}."
         )
-    return int(value)  # type: ignore[call-overload, no-any-return]
+    return number
 
 
 def real_number(

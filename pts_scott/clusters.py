@@ -118,7 +118,8 @@ class KMeans(Stratifier):
             columns = [self._measure(contexts[..., d]) for d in range(contexts.shape[2])]
             return np.concatenate(columns, axis=1)
         if callable(self.features):
-            return np.asarray(self.features(contexts), dtype=np.float64)
+            features = np.asarray(self.features(contexts), dtype=np.float64)
+            return features.reshape(len(contexts), -1)
         parts = [FEATURES[name](contexts) for name in self.features]
         return np.concatenate(parts, axis=1)
 

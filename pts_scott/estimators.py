@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -298,7 +299,8 @@ class NBEATSEstimator(ScottEstimator):
             )
 
     def _for_each_stack(self, name: str, value: Any) -> list[Any]:
-        values = [value] if isinstance(value, str | int) else list(value)
+        single = isinstance(value, str | numbers.Integral)
+        values = [value] if single else list(value)
         values = values * self.num_stacks if len(values) == 1 else values
         if len(values) != self.num_stacks:
             raise ArgumentError(

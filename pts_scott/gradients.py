@@ -9,9 +9,11 @@ and anchor are tuples of plain tensors in the order of ``Losses.parameters``.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import types
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -106,6 +108,7 @@ class Gradients:
         self.names = tuple(losses.trainable())
         self.parameters: Tensors = tuple(losses.trainable().values())
         self.compiled = compiled
+        #: Whether a pass draws random numbers, which the second pass must repeat.
         self.stochastic = False
         #: Windows whose gradient was computed: M a plain step, 2 M an inner step.
         self.count = 0
@@ -113,8 +116,8 @@ class Gradients:
         self._pair: _Pair = self._autograd_pair
         if compiled:
             # torch.func takes its own gradients; autograd has nothing to record here.
-            self._single = torch.no_grad()(torch.compile(self._functional))
-            self._pair = torch.no_grad()(torch.compile(self._functional_pair))
+            self._single = torch.no_grad()(torch.compile(_own_code(self._functional)))
+            self._pair = torch.no_grad()(torch.compile(_own_code(self._functional_pair)))
 
     def uniform(self, batch: Batch) -> Update:
         """∇f_ξ(θ): the mean gradient of a uniform mini-batch."""
@@ -141,7 +144,8 @@ class Gradients:
     def _autograd(
         self, parameters: Tensors, batch: Batch, weights: Tensor
     ) -> tuple[Tensors, Tensor]:
-        loss = (weights * self._losses_at(parameters, batch)).sum()
+        with self._repeatable(weights.device):
+            loss = (weights * self._losses_at(parameters, batch)).sum()
         gradient = torch.autograd.grad(
             loss, parameters, allow_unused=True, materialize_grads=True
         )
@@ -168,6 +172,17 @@ class Gradients:
         then, _ = self._autograd(snapshot, batch, weights)
         direction = _foreach_control_variate(now, then, anchor, coefficient)
         return direction, loss
+
+    def _repeatable(
+        self, device: torch.device
+    ) -> contextlib.AbstractContextManager[None]:
+        """Without cuDNN where random numbers must repeat.
+
+        It draws the dropout of recurrent layers from a state that cannot be set back.
+        """
+        if self.stochastic and device.type == "cuda":
+            return torch.backends.cudnn.flags(enabled=False)
+        return contextlib.nullcontext()
 
     def _losses_at(self, parameters: Tensors, batch: Batch) -> Tensor:
         if parameters is self.parameters:
@@ -203,6 +218,17 @@ class Gradients:
             g - coefficient * (h - a) for g, h, a in zip(now, then, anchor, strict=True)
         )
         return direction, loss
+
+
+def _own_code(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The same method with a code object of its own.
+
+    The compiler keeps its results, and counts its recompilations, with the code object:
+    sharing it, the ninth network of a process would no longer be compiled.
+    """
+    function = method.__func__  # type: ignore[attr-defined]
+    own = types.FunctionType(function.__code__.replace(), function.__globals__)
+    return types.MethodType(own, method.__self__)  # type: ignore[attr-defined]
 
 
 _Single = Callable[[Tensors, Batch, Tensor], tuple[Tensors, Tensor]]

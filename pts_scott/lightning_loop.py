@@ -7,6 +7,7 @@ is paid once in K steps.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -136,7 +137,7 @@ class OuterLoopModule(pl.LightningModule):
 
     def _length(self) -> int:
         settings = self.plan.settings
-        if settings.inner_length == "geometric":
+        if settings.inner_length == "geometric" and settings.has_anchor:
             return geometric_length(self.strata_count, self.generators.length)
         return settings.inner_steps
 
@@ -243,6 +244,12 @@ class _Kept:
 
     def restore(self) -> None:
         """Put the kept parameters into the network."""
+        if self._output == "best" and self._copy is None:
+            warnings.warn(
+                "training ended before the first validation, so output='best' returns "
+                "the last parameters; make epochs shorter or the budget larger.",
+                stacklevel=2,
+            )
         if self._copy is not None:
             with torch.no_grad():
                 torch._foreach_copy_(list(self._parameters), self._copy)

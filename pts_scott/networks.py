@@ -60,8 +60,9 @@ def mase_loss(
 ) -> Tensor:
     """Absolute error over the seasonal naive error of the window's own context.
 
-    PyTorchTS takes the seasonal error over context and future; the future does not
-    belong into the scale of a loss. A context without seasonal error has scale 1.
+    PyTorchTS takes the seasonal error over context and future, and divides it once more
+    by the number of steps; the future does not belong into the scale of a loss. A
+    context without seasonal error has scale 1.
     """
     both = past_observed_values[:, periodicity:] * past_observed_values[:, :-periodicity]
     change = (past_target[:, periodicity:] - past_target[:, :-periodicity]).abs()

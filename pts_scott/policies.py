@@ -26,10 +26,8 @@ from pts_scott.stratifier import (
     scramble,
     stable_hash,
 )
-from pts_scott.timeline import moment_of, nanoseconds, ordinal_of, step_seconds
+from pts_scott.timeline import moment_of, nanoseconds, ordinal_of, step_days
 from pts_scott.windows import WindowIndex
-
-DAY = 86400.0
 
 # For each calendar part: how to read it, how many values it may have, and the
 # length of a step, in days, from which on it no longer tells windows apart.
@@ -88,7 +86,7 @@ class Calendar(Stratifier):
         return code
 
     def _check_frequency(self, offset: BaseOffset) -> None:
-        days = step_seconds(offset) / DAY
+        days = step_days(offset)
         for part in self.parts:
             if days >= CALENDAR_PARTS[part][2]:
                 usable = [
@@ -235,6 +233,13 @@ class Finest(Stratifier):
     def label(self, item_id: str, moment: pd.Timestamp, code: int) -> str:
         return f"{item_id} at {moment}"
 
+    def check_sizes(self, sizes: np.ndarray) -> None:
+        if sizes.max() > 1:
+            raise StratificationError(
+                f"{self} needs windows that differ in item_id or forecast start, but "
+                f"{int(sizes.max())} are the same; give each series its own item_id."
+            )
+
     def _hash(self, series: np.ndarray, moments: np.ndarray) -> np.ndarray:
         return scramble(scramble(moments, self.salt) + series, self.salt)
 
@@ -255,6 +260,12 @@ class RandomHash(Finest):
 
     def label(self, item_id: str, moment: pd.Timestamp, code: int) -> str:
         return f"hash {code}"
+
+    def check_sizes(self, sizes: np.ndarray) -> None:
+        """Accept any sizes: a hash promises none."""
+
+    def check_occupied(self, codes: np.ndarray) -> None:
+        """Accept empty strata: a hash may miss one."""
 
     def _hash(self, series: np.ndarray, moments: np.ndarray) -> np.ndarray:
         hashes = super()._hash(series, moments).astype(np.uint64)
@@ -348,9 +359,6 @@ class Product(Stratifier):
         for place, factor in enumerate(self._factors):
             total += scramble(np.array([factor.code(instance)]), place)
         return int(total[0])
-
-    def label(self, item_id: str, moment: pd.Timestamp, code: int) -> str:
-        return "; ".join(factor.label(item_id, moment, code) for factor in self._factors)
 
     def check_count(self, windows: WindowIndex) -> None:
         for factor in self._factors:

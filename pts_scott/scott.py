@@ -77,7 +77,6 @@ class OuterLoop(NamedTuple):
     steps: int
     loss: Tensor
     squared_norm: Tensor
-    stopped_early: bool
 
 
 class Draws(Protocol):
@@ -193,7 +192,6 @@ class Scott:
 
         losses: list[Tensor] = []
         norm = first_norm = None  # ‖v(t,0)‖² belongs to this outer loop alone
-        stopped_early = False
         for _ in range(length):  # line 3
             if exhausted():
                 break
@@ -211,9 +209,8 @@ class Scott:
                 first_norm = norm
             gamma = self.settings.gamma if self.settings.has_anchor else None
             if gamma is not None and bool(norm <= gamma * first_norm):  # line 7
-                stopped_early = True
                 break  # line 8
-        return self._report(losses, norm, stopped_early)
+        return self._report(losses, norm)
 
     def _take_anchor(self) -> Tensors:
         """g(t,0) = Σ w_i ∇f_{ξ_i}(θ(t,0)); the parameters become the snapshot."""
@@ -245,13 +242,11 @@ class Scott:
             parameter.grad = value
         self.step()
 
-    def _report(
-        self, losses: list[Tensor], norm: Tensor | None, stopped_early: bool
-    ) -> OuterLoop:
+    def _report(self, losses: list[Tensor], norm: Tensor | None) -> OuterLoop:
         if not losses or norm is None:
             nothing = self.gradients.parameters[0].new_tensor(math.nan)
-            return OuterLoop(0, nothing, nothing, False)
-        return OuterLoop(len(losses), torch.stack(losses).mean(), norm, stopped_early)
+            return OuterLoop(0, nothing, nothing)
+        return OuterLoop(len(losses), torch.stack(losses).mean(), norm)
 
 
 def _add(left: Update, right: Update) -> Update:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +11,8 @@ from torch import Tensor
 
 from pts_scott.policies import Calendar
 from pts_scott.stratifier import Stratifier, combine
-from pts_scott.timeline import parse_offset, step_seconds
+from pts_scott.timeline import parse_offset, step_days
 from pts_scott.windows import WindowIndex
-
-DAY = 86400.0
 
 
 @dataclass(frozen=True)
@@ -32,15 +29,16 @@ class Strata:
         Numbers of all windows, sorted by stratum.
     sizes
         Windows in each stratum, |D_i|, of shape (B,).
-    labels
-        What each stratum is, for a person.
+    examples
+        For each stratum, what one of its windows is: series, moment, and the code of
+        each factor of the policy.
     """
 
     stratifier: Stratifier
     codes: np.ndarray
     order: Tensor
     sizes: Tensor
-    labels: tuple[str, ...]
+    examples: pd.DataFrame
 
     @classmethod
     def build(cls, stratifier: Stratifier, windows: WindowIndex) -> Strata:
@@ -53,20 +51,24 @@ class Strata:
         for factor, own in zip(factors, expanded, strict=True):
             factor.check_occupied(own)
         codes, first, member, sizes = np.unique(
-            combine(parts).expand(windows),
+            expanded[0] if len(parts) == 1 else combine(parts).expand(windows),
             return_index=True,
             return_inverse=True,
             return_counts=True,
         )
+        fitted.check_sizes(sizes)
         order = np.argsort(member.reshape(-1), kind="stable")
-        labels = _labels(factors, expanded, windows, first)
+        series, rows = windows.rows(first)
+        examples = pd.DataFrame(dict(enumerate(own[first] for own in expanded)))
+        examples["item_id"] = [windows.series.item_ids[i] for i in series]
+        examples["moment"] = windows.series.timeline.moments[rows]
         device = windows.device
         return cls(
             fitted,
             codes,
             torch.from_numpy(order).to(device),
             torch.from_numpy(sizes).to(device),
-            labels,
+            examples,
         )
 
     def __len__(self) -> int:
@@ -81,7 +83,7 @@ class Strata:
     def to(self, device: torch.device | str) -> Strata:
         """The same strata with their tensors on another device."""
         order, sizes = self.order.to(device), self.sizes.to(device)
-        return Strata(self.stratifier, self.codes, order, sizes, self.labels)
+        return Strata(self.stratifier, self.codes, order, sizes, self.examples)
 
     def draw(self, size: int, generator: torch.Generator) -> Tensor:
         """``size`` windows from each stratum, uniform and independent: (B · size,)."""
@@ -93,11 +95,19 @@ class Strata:
         starts = self.sizes.cumsum(0) - self.sizes
         return self.order[(starts[:, None] + place).reshape(-1)]
 
+    def label(self, stratum: int) -> str:
+        """What a stratum is, for a person."""
+        example = self.examples.iloc[stratum]
+        return "; ".join(
+            factor.label(example["item_id"], example["moment"], int(example[number]))
+            for number, factor in enumerate(self.stratifier.factors())
+        )
+
     def table(self) -> pd.DataFrame:
         """One row a stratum: its label, windows and weight."""
         return pd.DataFrame(
             {
-                "label": self.labels,
+                "label": [self.label(stratum) for stratum in range(len(self))],
                 "windows": self.sizes.cpu().numpy(),
                 "weight": self.weights.cpu().numpy(),
             },
@@ -108,27 +118,8 @@ class Strata:
         smallest = int(self.sizes.argmin())
         return (
             f"{self.stratifier}: {len(self)} strata of {len(self.order)} windows; the "
-            f"smallest is {self.labels[smallest]!r} with {int(self.sizes[smallest])}"
+            f"smallest is {self.label(smallest)!r} with {int(self.sizes[smallest])}"
         )
-
-
-def _labels(
-    factors: Sequence[Stratifier],
-    codes: Sequence[np.ndarray],
-    windows: WindowIndex,
-    numbers: np.ndarray,
-) -> tuple[str, ...]:
-    """What each stratum is, told from one of its windows."""
-    series, rows = windows.rows(numbers)
-    moments = windows.series.timeline.moments[rows]
-    names = (windows.series.item_ids[i] for i in series)
-    return tuple(
-        "; ".join(
-            factor.label(name, moment, int(own[number]))
-            for factor, own in zip(factors, codes, strict=True)
-        )
-        for name, moment, number in zip(names, moments, numbers, strict=True)
-    )
 
 
 def default_stratifier(freq: object) -> Stratifier:
@@ -138,7 +129,7 @@ def default_stratifier(freq: object) -> Stratifier:
     data; season for days and weeks, month for months, quarter for quarters, and
     year for what is longer.
     """
-    days = step_seconds(parse_offset(freq)) / DAY
+    days = step_days(parse_offset(freq))
     for limit, parts in (
         (1.0, ("weekday", "season")),
         (28.0, ("season",)),

@@ -135,7 +135,10 @@ class Stratifier(MapTransformation):
 
     @staticmethod
     def series() -> Stratifier:
-        """One stratum for each series, known by its ``item_id``."""
+        """One stratum for each series, known by its ``item_id``.
+
+        Entries with the same ``item_id`` share a stratum.
+        """
         from pts_scott.policies import BySeries
 
         return BySeries()
@@ -220,9 +223,9 @@ class Stratifier(MapTransformation):
     def code(self, instance: Mapping[str, Any]) -> int:
         """The code of one instance, as an instance splitter makes it."""
 
-    @abc.abstractmethod
     def label(self, item_id: str, moment: pd.Timestamp, code: int) -> str:
         """What a stratum is, for a person, told from one of its windows."""
+        return f"code {code}"
 
     def factors(self) -> list[Stratifier]:
         """The policies whose product this one is."""
@@ -267,6 +270,9 @@ class Stratifier(MapTransformation):
                 f"number {shorten(empty)}; ask for fewer strata, or for ones that "
                 "suit stride and length of the series."
             )
+
+    def check_sizes(self, sizes: np.ndarray) -> None:
+        """Refuse strata of sizes that the policy cannot mean."""
 
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Constructor arguments, from which GluonTS serialises the policy."""
@@ -318,9 +324,14 @@ def stable_hash(label: Hashable) -> int:
 
 
 def _plain(label: Any) -> Any:
+    """One spelling for labels that Python holds equal: 1, 1.0, True and numpy's 1."""
     if isinstance(label, tuple):
         return tuple(_plain(part) for part in label)
-    return label.item() if isinstance(label, np.generic) else label
+    if isinstance(label, np.generic):
+        label = label.item()
+    if isinstance(label, int | float) and label == label // 1:
+        return int(label)
+    return label
 
 
 def scramble(codes: np.ndarray, salt: int = 0) -> np.ndarray:

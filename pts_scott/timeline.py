@@ -18,7 +18,9 @@ import pandas as pd
 from pandas.tseries.frequencies import to_offset
 from pandas.tseries.offsets import BaseOffset, Tick
 
-from pts_scott.errors import FrequencyError, MixedFrequencyError
+from pts_scott.errors import DataError, FrequencyError, MixedFrequencyError
+
+MAX_GAP = 1024  # steps without any series that a grid may hold
 
 Start = Any  # a pandas Period or Timestamp, or what pandas reads as one
 
@@ -45,13 +47,28 @@ def parse_offset(freq: Any) -> BaseOffset:
 
 
 def parse_start(start: Start) -> pd.Period | pd.Timestamp:
-    """A Period as it is; anything else as a Timestamp in its own wall time."""
+    """A Period as it is; anything else as a Timestamp.
+
+    Raises
+    ------
+    DataError
+        If it is not a date, or has a time zone: steps of wall time and of elapsed time
+        drift apart there, and GluonTS knows no time zones either.
+    """
     if isinstance(start, pd.Period):
         return start
-    moment = pd.Timestamp(start)
+    try:
+        moment = pd.Timestamp(start)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"start={start!r} is not a date: {error}") from None
     if moment is pd.NaT:
-        raise FrequencyError(f"start={start!r} is not a date.")
-    return moment.tz_localize(None)
+        raise DataError(f"start={start!r} is not a date.")
+    if moment.tz is not None:
+        raise DataError(
+            f"start={start!r} has a time zone; drop it with start.tz_localize(None), or "
+            "go to UTC first with start.tz_convert('UTC')."
+        )
+    return moment
 
 
 def moment_of(start: Start) -> pd.Timestamp:
@@ -61,6 +78,12 @@ def moment_of(start: Start) -> pd.Timestamp:
         with _quiet():
             return parsed.start_time
     return parsed
+
+
+def frequency_of(start: Start) -> Any | None:
+    """The frequency that a start carries, if any: Periods do, and old Timestamps."""
+    with _quiet():
+        return getattr(start, "freq", None)
 
 
 def ordinal_of(start: Start, freq: Any = None) -> int:
@@ -74,9 +97,7 @@ def ordinal_of(start: Start, freq: Any = None) -> int:
     parsed = parse_start(start)
     if isinstance(parsed, pd.Period):
         return int(parsed.ordinal) // int(parsed.freq.n)
-    if freq is None:
-        with _quiet():
-            freq = getattr(start, "freq", None)
+    freq = frequency_of(start) if freq is None else freq
     if freq is None:
         raise FrequencyError(
             "a Timestamp does not say its frequency: fit the stratifier first, or "
@@ -92,8 +113,8 @@ def ordinal_of(start: Start, freq: Any = None) -> int:
 class Timeline:
     """The moments of all series of a dataset, each stored once.
 
-    Series that share a grid of steps share its moments, whatever their starts,
-    so memory grows with the span of time and not with the number of series.
+    Series that overlap on a grid of steps share its moments, so memory grows with the
+    span of time and not with the number of series.
 
     Parameters
     ----------
@@ -120,7 +141,7 @@ class Timeline:
         offset = parse_offset(freq)
         parsed = [parse_start(start) for start in starts]
         with _quiet():
-            _check_one_frequency(parsed, offset)
+            _check_one_frequency(starts, parsed, offset)
             return cls._lay_out(parsed, np.asarray(lengths, dtype=np.int64), offset)
 
     @classmethod
@@ -137,13 +158,16 @@ class Timeline:
         while (left := np.flatnonzero(origins < 0)).size:
             first = min(starts[i] for i in left)
             positions, inside = _positions([starts[i] for i in left], first, offset)
-            members = left[inside]
-            size = int((positions[inside] + lengths[members]).max())
-            grid = _steps(first, size, offset)
-            origins[members] = rows + positions[inside]
-            rows += size
-            moments.append(_moments(grid))
-            ordinals.append(_ordinals(grid, offset))
+            members, positions = left[inside], positions[inside]
+            for group in _overlapping(positions, lengths[members]):
+                begin = int(positions[group].min())
+                size = int((positions[group] + lengths[members[group]]).max()) - begin
+                earliest = members[group[positions[group].argmin()]]
+                grid = _steps(starts[earliest], size, offset)
+                origins[members[group]] = rows + positions[group] - begin
+                rows += size
+                moments.append(_moments(grid))
+                ordinals.append(_ordinals(grid, offset))
         countable = all(part is not None for part in ordinals)
         return cls(
             offset,
@@ -167,28 +191,28 @@ def _no_ordinals(freq: Any) -> FrequencyError:
 
 
 def _check_one_frequency(
-    starts: Sequence[pd.Period | pd.Timestamp], offset: BaseOffset
+    starts: Sequence[Start],
+    parsed: Sequence[pd.Period | pd.Timestamp],
+    offset: BaseOffset,
 ) -> None:
-    kinds = {type(start) for start in starts}
+    kinds = {type(start) for start in parsed}
     if len(kinds) > 1:
         raise MixedFrequencyError(
             "some series start at a pandas Period and some at a Timestamp; use one kind."
         )
-    if kinds == {pd.Timestamp} or not starts:
-        return
-    found = {start.freq for start in starts}
-    if len(found) > 1:
-        names = ", ".join(sorted(repr(freq.freqstr) for freq in found))
+    carried = {freq for freq in map(frequency_of, starts) if freq is not None}
+    if len(carried) > 1:
+        names = ", ".join(sorted(repr(freq.freqstr) for freq in carried))
         raise MixedFrequencyError(
             f"the series have frequencies {names}; train one model for each frequency, "
             "or resample the series to one."
         )
-    (freq,) = found
-    if freq != _period_offset(offset):
-        raise MixedFrequencyError(
-            f"the series have frequency {freq.freqstr!r}, but freq={offset.freqstr!r} "
-            "was given; give the frequency of the data."
-        )
+    for freq in carried:
+        if freq != (_period_offset(offset) if pd.Period in kinds else offset):
+            raise MixedFrequencyError(
+                f"the series have frequency {freq.freqstr!r}, but "
+                f"freq={offset.freqstr!r} was given; give the frequency of the data."
+            )
 
 
 def _period_offset(offset: BaseOffset) -> BaseOffset | None:
@@ -219,17 +243,23 @@ def _positions(
     return positions, positions >= 0
 
 
+def _overlapping(positions: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    """Groups of series whose steps overlap, or nearly; a long gap begins a new one."""
+    order = np.argsort(positions, kind="stable")
+    reach = np.maximum.accumulate((positions + lengths)[order])
+    gaps = positions[order][1:] > reach[:-1] + MAX_GAP
+    return np.split(order, np.flatnonzero(gaps) + 1)
+
+
 def _steps(
     first: Any, size: int, offset: BaseOffset
 ) -> pd.PeriodIndex | pd.DatetimeIndex:
     if isinstance(first, pd.Period):
         return pd.period_range(first, periods=size, freq=first.freq)
-    # A start that is not on the offset counts as the step before the next that is,
-    # as in start + t * offset, which is how GluonTS 0.9 moves through time.
-    grid = pd.date_range(first, periods=size, freq=offset)
-    if grid[0] != first:
-        grid = pd.DatetimeIndex([first]).append(grid[: size - 1])
-    return grid
+    # A start that is not on the offset is followed by start + offset, which is how
+    # GluonTS 0.9 moves through time.
+    later = pd.date_range(first + offset, periods=max(size - 1, 0), freq=offset)
+    return pd.DatetimeIndex([first][:size]).append(later)
 
 
 def _moments(grid: pd.PeriodIndex | pd.DatetimeIndex) -> pd.DatetimeIndex:
@@ -255,13 +285,13 @@ def nanoseconds(moments: pd.DatetimeIndex) -> np.ndarray:
     return moments.to_numpy().astype("datetime64[ns]").astype(np.int64)
 
 
-def step_seconds(offset: BaseOffset) -> float:
-    """Roughly how long a step is: enough to tell an hour from a day or a month."""
+def step_days(offset: BaseOffset) -> float:
+    """Roughly how many days a step has: enough to tell an hour, a day and a month."""
     if isinstance(offset, Tick):
-        return offset.nanos / 1e9
+        return offset.nanos / 86400e9
     begin = offset.rollforward(pd.Timestamp("1970-01-01"))
     try:
-        return float((begin + 20 * offset - begin).total_seconds()) / 20
+        return (begin + 20 * offset - begin) / pd.Timedelta(20, "D")
     except (OverflowError, pd.errors.OutOfBoundsDatetime):
         return math.inf
 

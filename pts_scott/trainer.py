@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import shutil
@@ -13,14 +14,21 @@ from typing import Any
 import lightning.pytorch as pl
 import pandas as pd
 import torch
+from lightning.pytorch.callbacks import Checkpoint
 from torch import nn
 
-from pts_scott._arguments import named_arguments, one_of, real_number, whole_number
+from pts_scott._arguments import (
+    check_names,
+    named_arguments,
+    one_of,
+    real_number,
+    whole_number,
+)
 from pts_scott.budget import Budget, History
-from pts_scott.errors import ArgumentError
+from pts_scott.errors import ArgumentError, DataError
 from pts_scott.gradients import Gradients, Losses
 from pts_scott.lightning_loop import OuterLoopModule, Plan
-from pts_scott.model_checks import check_model, is_stochastic
+from pts_scott.model_checks import check_missing_values, check_model, is_stochastic
 from pts_scott.randomness import Generators, fresh_seed, isolated
 from pts_scott.scott import MAX_PASS, METHODS, Settings
 from pts_scott.stacks import stack
@@ -72,7 +80,9 @@ class ScottTrainer(stack.TrainerBase):
         c of the control variate: 1 is the paper's method, 0 the plain optimizer;
         "linear" goes from 1 to 0 as the budget is used up.
     epochs, num_batches_per_epoch
-        Epochs and steps an epoch. With epochs=None a budget ends training.
+        Epochs and steps an epoch. An outer loop is not cut where an epoch ends, so
+        epochs shorter than ``inner_steps`` may pass without a step of their own. With
+        epochs=None a budget ends training.
     time_budget
         Seconds of training: sampling, anchors, both passes and updates; not
         evaluation, not compilation.
@@ -84,7 +94,7 @@ class ScottTrainer(stack.TrainerBase):
     clip_gradient
         Largest norm of an update; None for no clipping.
     device
-        "auto" (CUDA where there is one), or any torch device.
+        "auto" (CUDA where there is one), "cpu", "cuda" or "cuda:1".
     compile
         Whether to compile the gradients; "auto" where it repays.
     seed
@@ -97,11 +107,11 @@ class ScottTrainer(stack.TrainerBase):
     history : pandas.DataFrame
         One row for each outer loop of the last run: step, outer, epoch, gradients,
         anchors, seconds, train_loss (mean over the outer loop's mini-batches),
-        val_loss, update_norm (of the last update).
+        val_loss, update_norm (‖v‖ of its last step, before clipping).
     strata : Strata or None
         The strata of the last run.
-    compile_seconds : float
-        Seconds that compilation took, apart from ``history``.
+    compile_seconds, stratify_seconds : float
+        Seconds that compilation and stratification took, apart from ``history``.
 
     Examples
     --------
@@ -146,6 +156,11 @@ class ScottTrainer(stack.TrainerBase):
             inner_length=one_of("inner_length", inner_length, ("fixed", "geometric")),
             gamma=_optional(real_number, "gamma", gamma),
         )
+        if self.settings.gamma is not None and self.settings.gamma >= 1:
+            raise ArgumentError(
+                f"gamma={gamma!r}: expected less than 1; otherwise the first inner step "
+                "meets it, and every step would need an anchor of its own."
+            )
         if not callable(optimizer):
             one_of("optimizer", optimizer, OPTIMIZERS)
         self.optimizer = optimizer
@@ -179,11 +194,12 @@ class ScottTrainer(stack.TrainerBase):
         if compile not in (True, False, "auto"):
             raise ArgumentError(f"compile={compile!r}: expected True, False or 'auto'.")
         self.compile = compile
-        self.seed = _optional(whole_number, "seed", seed, minimum=0)
+        self.seed = _optional(whole_number, "seed", seed, minimum=0, maximum=2**63 - 1)
         self.trainer_kwargs = _check_trainer_kwargs(trainer_kwargs)
         self._history = History()
         self.strata: Strata | None = None
         self.compile_seconds = 0.0
+        self.stratify_seconds = 0.0
 
     @property
     def history(self) -> pd.DataFrame:
@@ -223,8 +239,13 @@ class ScottTrainer(stack.TrainerBase):
             network.to(self.device)
             windows = windows.to(self.device)
             check_model(losses, windows)
+            if validation_windows is not None:
+                validation_windows = validation_windows.to(self.device)
+                _check_validation(losses, windows, validation_windows)
             losses.train()
+            began = time.perf_counter()
             self.strata = self._stratify(windows)
+            self.stratify_seconds = time.perf_counter() - began
             self._check_gradient_budget(windows)
             gradients = self._make_gradients(losses, windows)
             module = OuterLoopModule(
@@ -232,9 +253,7 @@ class ScottTrainer(stack.TrainerBase):
                 gradients,
                 windows,
                 self.strata,
-                None
-                if validation_windows is None
-                else validation_windows.to(self.device),
+                validation_windows,
                 self._plan(),
                 Generators.from_seed(seed, self.device),
                 self._history,
@@ -306,22 +325,20 @@ class ScottTrainer(stack.TrainerBase):
         return gradients
 
     def _should_compile(self, losses: Losses, stochastic: bool) -> bool:
-        if not self.compile:
-            return False
-        if self.device.type == "cpu" and not _has_compiler():
+        # Equal masks in both passes are kept by the eager way alone.
+        wanted = bool(self.compile) and not stochastic
+        if self.compile == "auto":
+            # torch.func takes the fused kernel of recurrent layers away.
+            recurrent = any(isinstance(m, nn.RNNBase) for m in losses.modules())
+            wanted = wanted and not recurrent and self._repays_compiling()
+        if wanted and self.device.type == "cpu" and not _has_compiler():
             warnings.warn(
                 "no C++ compiler was found, so gradients are not compiled; install g++ "
                 "or clang++ for several times the speed, or pass compile=False.",
                 stacklevel=5,
             )
             return False
-        if stochastic:  # equal masks in both passes are kept by the eager way alone
-            return False
-        if self.compile is True:
-            return True
-        # torch.func takes the fused kernel of recurrent layers away.
-        recurrent = any(isinstance(m, nn.RNNBase) for m in losses.modules())
-        return not recurrent and self._repays_compiling()
+        return wanted
 
     def _repays_compiling(self) -> bool:
         steps = math.inf
@@ -346,9 +363,10 @@ class ScottTrainer(stack.TrainerBase):
         if settings.method == "plain":
             gradients.uniform(batch(self.batch_size))
         else:
-            size = min(settings.anchor_size(self.strata, windows), MAX_PASS)
-            weights = windows.series.values.new_ones(size)
-            anchor = gradients.stratified(batch(size), weights).direction
+            whole, rest = divmod(settings.anchor_size(self.strata, windows), MAX_PASS)
+            for size in [MAX_PASS] * min(whole, 1) + [rest] * min(rest, 1):
+                weights = windows.series.values.new_ones(size)
+                anchor = gradients.stratified(batch(size), weights).direction
             if settings.has_anchor:
                 snapshot = tuple(p.detach().clone() for p in gradients.parameters)
                 gradients.control_variate(
@@ -358,12 +376,14 @@ class ScottTrainer(stack.TrainerBase):
 
     def _run(self, module: OuterLoopModule) -> None:
         index = self.device.index
+        callbacks = self.trainer_kwargs.get("callbacks") or []
+        callbacks = [callbacks] if isinstance(callbacks, pl.Callback) else callbacks
         lightning = pl.Trainer(
             **{
                 "accelerator": "gpu" if self.device.type == "cuda" else self.device.type,
                 "devices": [index] if index is not None else 1,
                 "logger": False,
-                "enable_checkpointing": False,
+                "enable_checkpointing": any(isinstance(c, Checkpoint) for c in callbacks),
                 "enable_model_summary": False,
                 **self.trainer_kwargs,
                 "max_epochs": -1 if self.epochs is None else self.epochs,
@@ -371,6 +391,11 @@ class ScottTrainer(stack.TrainerBase):
                 **({"limit_val_batches": 0} if module.validation is None else {}),
             }
         )
+        if lightning.world_size > 1:
+            raise ArgumentError(
+                "trainer_kwargs ask for several processes, which would each train on "
+                "their own; train in one process."
+            )
         lightning.fit(module, _Iterable(module.outer_loops), [0])
 
 
@@ -397,9 +422,32 @@ def _check_stratifier(stratifier: Any) -> Stratifier | None:
     )
 
 
+def _check_validation(
+    losses: Losses, windows: WindowIndex, validation: WindowIndex
+) -> None:
+    check_missing_values(losses, validation)
+    for name in ("context_length", "prediction_length"):
+        if getattr(windows, name) != getattr(validation, name):
+            raise DataError(
+                f"training windows have {name} {getattr(windows, name)}, validation "
+                f"windows {getattr(validation, name)}; make both alike."
+            )
+    if windows.series.dimensions != validation.series.dimensions:
+        raise DataError(
+            f"training targets have dimensions {windows.series.dimensions}, validation "
+            f"targets {validation.series.dimensions} (None: univariate); make both alike."
+        )
+
+
 def _check_trainer_kwargs(given: Mapping[str, Any] | None) -> dict[str, Any]:
     kwargs = dict(given or {})
-    ours = {"max_epochs": "epochs", "gradient_clip_val": "clip_gradient"}
+    ours = {
+        "max_epochs": "epochs",
+        "gradient_clip_val": "clip_gradient",
+        "accelerator": "device",
+        "devices": "device",
+    }
+    check_names("lightning.Trainer", kwargs, inspect.signature(pl.Trainer).parameters)
     for name, argument in ours.items():
         if name in kwargs:
             raise ArgumentError(
@@ -418,6 +466,8 @@ def _resolve_device(device: str | torch.device) -> torch.device:
             f"device={device!r}: expected 'auto' or a torch device such as 'cpu' or "
             "'cuda:0'."
         ) from error
+    if resolved.type not in ("cpu", "cuda"):
+        raise ArgumentError(f"device={device!r}: expected 'cpu' or 'cuda'.")
     if resolved.type == "cuda" and not torch.cuda.is_available():
         raise ArgumentError(
             f"device={device!r}: torch finds no CUDA device here; use device='auto', or "

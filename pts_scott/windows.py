@@ -82,7 +82,8 @@ class SeriesStore:
         starts: list[Any] = []
         item_ids: list[str] = []
         for position, entry in enumerate(dataset):
-            item_id = str(entry.get("item_id", position))
+            given = entry.get("item_id")
+            item_id = str(position if given is None else given)
             targets.append(_read_target(entry, item_id))
             starts.append(_read_field(entry, "start", item_id))
             item_ids.append(item_id)
@@ -99,16 +100,18 @@ class SeriesStore:
         store = cls(
             torch.empty(0), None, torch.from_numpy(offsets), tuple(item_ids), timeline
         )
-        if np.isinf(values).any():
-            item_id, moment = store.place(int(np.argwhere(np.isinf(values))[0, 0]))
+        tensor = torch.from_numpy(values).to(dtype)  # where a large value may overflow
+        infinite = tensor.isinf().reshape(len(values), -1).any(dim=1)
+        if bool(infinite.any()):
+            item_id, moment = store.place(int(infinite.int().argmax()))
             raise InfiniteValuesError(
-                f"series {item_id!r} is infinite at {moment}; replace the value, or "
-                "mark it as missing with NaN."
+                f"series {item_id!r} is infinite at {moment} in {dtype}; replace the "
+                "value, or mark it as missing with NaN."
             )
-        observed = ~np.isnan(values)
+        observed = ~tensor.isnan()
         return cls(
-            torch.from_numpy(np.where(observed, values, 0.0)).to(dtype),
-            None if observed.all() else torch.from_numpy(observed),
+            tensor.nan_to_num(nan=0.0),
+            None if bool(observed.all()) else observed,
             store.offsets,
             store.item_ids,
             timeline,
@@ -284,10 +287,9 @@ class WindowIndex:
             place = windows - (self._ends[series] - self.counts[series])
         return series, self.firsts[series] + place * self.stride
 
-    def draw(self, size: int | tuple[int, ...], generator: torch.Generator) -> Tensor:
+    def draw(self, size: int, generator: torch.Generator) -> Tensor:
         """Windows drawn uniformly and independently from all windows."""
-        shape = (size,) if isinstance(size, int) else size
-        return torch.randint(self._size, shape, generator=generator, device=self.device)
+        return torch.randint(self._size, (size,), generator=generator, device=self.device)
 
     def gather(self, windows: Tensor, fields: Sequence[str] | None = None) -> Batch:
         """The values of some windows, under the names that GluonTS gives them.

@@ -12,12 +12,13 @@ from pts_scott import SimpleFeedForwardEstimator, WindowIndex
 from pts_scott.errors import (
     BatchCoupledLossError,
     BatchNormError,
+    DataError,
     MissingValuesError,
     ModelError,
     WindowLossError,
 )
 from pts_scott.gradients import Losses
-from pts_scott.model_checks import is_stochastic
+from pts_scott.model_checks import check_model, is_stochastic
 
 
 def fit(network: nn.Module, windows: WindowIndex | None = None) -> None:
@@ -41,6 +42,17 @@ class ScaledByTheBatch(TinyNetwork):
         return super().loss(past_target / past_target.abs().mean(), future_target)
 
 
+class CoupledInTrainingOnly(TinyNetwork):
+    def loss(self, past_target, future_target):
+        past_target = past_target - past_target.mean() * self.training
+        return super().loss(past_target, future_target)
+
+
+class CoupledAndTiny(TinyNetwork):
+    def loss(self, past_target, future_target):
+        return 1e-6 * super().loss(past_target - past_target.mean(), future_target)
+
+
 class WithBatchNorm(TinyNetwork):
     def __init__(self) -> None:
         super().__init__()
@@ -59,6 +71,8 @@ class Frozen(TinyNetwork):
         (MeanLoss, WindowLossError, "one number for the whole batch"),
         (LossForEachStep, WindowLossError, "mean over all dimensions but the first"),
         (ScaledByTheBatch, BatchCoupledLossError, "by its own context"),
+        (CoupledInTrainingOnly, BatchCoupledLossError, "windows beside it"),
+        (CoupledAndTiny, BatchCoupledLossError, "windows beside it"),
         (WithBatchNorm, BatchNormError, r"layers\.1.*LayerNorm"),
         (Frozen, ModelError, "nothing to train"),
     ],
@@ -92,11 +106,27 @@ def test_dropout_is_noticed_and_its_absence_too():
     assert is_stochastic(Losses(network), windows)
 
 
-def test_the_check_leaves_the_network_as_it_was():
-    network = TinyNetwork()
+def test_the_checks_leave_the_network_as_it_was():
+    network = TinyNetwork().eval()
     before = [p.clone() for p in network.parameters()]
-    quiet_trainer(
-        gradient_budget=10**6, epochs=1, num_batches_per_epoch=1, method="plain"
-    )
-    assert network.training
+    check_model(Losses(network), wave_windows(torch.float32))
+    assert not network.training
     assert all(torch.equal(x, y) for x, y in zip(before, network.parameters()))
+    assert all(p.grad is None for p in network.parameters())
+
+
+def test_a_network_of_another_precision_is_refused():
+    with pytest.raises(ModelError, match="float64, but the windows are torch.float32"):
+        quiet_trainer().fit(TinyNetwork().double(), wave_windows(torch.float32))
+
+
+def test_validation_data_is_checked_too():
+    entries = wave_entries()
+    entries[2]["target"][9] = np.nan
+    gaps = WindowIndex.from_dataset(entries, "h", 6, 2)
+    trainer = quiet_trainer(method="plain")
+    with pytest.raises(MissingValuesError, match="'s2'"):
+        trainer.fit(TinyNetwork(), wave_windows(torch.float32), gaps)
+    longer = WindowIndex.from_dataset(wave_entries(), "h", 7, 2)
+    with pytest.raises(DataError, match="context_length 6, validation windows 7"):
+        trainer.fit(TinyNetwork(), wave_windows(torch.float32), longer)

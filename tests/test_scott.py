@@ -8,7 +8,8 @@ from itertools import groupby
 import numpy as np
 import pytest
 import torch
-from conftest import QUIET, TinyNetwork, quiet_trainer, tiny_network, wave_windows
+from conftest import QUIET, TinyNetwork, tiny_network, wave_entries, wave_windows
+from torch.distributions import Distribution
 from torch.func import functional_call
 
 from pts_scott import ScottTrainer, Stratifier, reference
@@ -16,7 +17,9 @@ from pts_scott.gradients import Gradients, Losses
 from pts_scott.networks import LSTMNetwork, NBEATSNetwork, VARNetwork
 from pts_scott.randomness import Generators
 from pts_scott.scott import METHODS, Scott, Settings, WindowDraws, geometric_length
+from pts_scott.stacks import stack
 from pts_scott.strata import Strata
+from pts_scott.trainer import OPTIMIZERS
 from pts_scott.windows import WindowIndex
 
 SEED = 11
@@ -245,21 +248,21 @@ def test_gradients_counted_equal_gradients_computed(method):
     assert network.seen == expected[method]
 
 
-def meta_scott(network, windows, method="scott", optimizer="sgd", strata_device="meta"):
+def meta_scott(
+    network, windows, method="scott", optimizer="sgd", strata_device="meta", **kwargs
+):
     losses = Losses(network.to("meta"))
     gradients = Gradients(losses)
     settings = Settings(method=method, batch_size=4, gamma=None)
     strata = Stratifier.calendar("hour").stratify(windows).to(strata_device)
     windows = windows.to("meta")
     draws = WindowDraws(settings, windows, strata, Generators.from_seed(0, "meta"))
-    step = (
-        quiet_trainer(optimizer=optimizer, device="meta")
-        ._make_optimizer(list(gradients.parameters))
-        .step
-    )
-    return Scott(
-        gradients, lambda n: windows.gather(n, losses.fields), draws, settings, step
-    )
+    step = OPTIMIZERS[optimizer](gradients.parameters, lr=0.1, weight_decay=1e-3).step
+
+    def gather(numbers):
+        return windows.gather(numbers, losses.fields)
+
+    return Scott(gradients, gather, draws, settings, step, **kwargs)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
@@ -271,24 +274,47 @@ def test_an_outer_loop_makes_nothing_on_another_device(method, optimizer):
     assert scott.outer_loop(3).steps == 3
 
 
+NBEATS = {
+    "context_length": 6,
+    "prediction_length": 2,
+    "periodicity": 1,
+    "num_stacks": 3,
+    "widths": [4] * 3,
+    "num_blocks": [1] * 3,
+    "num_block_layers": [2] * 3,
+    "expansion_coefficient_lengths": [2] * 3,
+    "stack_types": ["G", "T", "S"],
+}
+
+
+@pytest.fixture
+def unvalidated_distributions():
+    """Distributions look at their values to validate them, which meta tensors lack."""
+    Distribution.set_default_validate_args(False)
+    yield
+    Distribution.set_default_validate_args(__debug__)
+
+
+@pytest.mark.usefixtures("unvalidated_distributions")
 @pytest.mark.parametrize(
-    "network",
+    "make",
     [
-        VARNetwork(context_length=6, prediction_length=2),
-        LSTMNetwork(prediction_length=2, hidden_size=4),
-        NBEATSNetwork(
-            context_length=6,
-            prediction_length=2,
-            periodicity=1,
-            num_stacks=2,
-            widths=[4, 4],
-        ),
+        lambda: VARNetwork(context_length=6, prediction_length=2),
+        lambda: LSTMNetwork(prediction_length=2, hidden_size=4),
+        lambda: NBEATSNetwork(**NBEATS),
+        lambda: stack.nbeats(**NBEATS),
+        lambda: stack.simple_feedforward(6, 2, [4, 4], None, False),
     ],
-    ids=["var", "lstm", "nbeats"],
+    ids=["var", "lstm", "nbeats", "the stack's nbeats", "feedforward"],
 )
 @pytest.mark.parametrize("context", ["full", "padded"])
-def test_no_model_makes_tensors_on_another_device(network, context):
-    scott = meta_scott(network, wave_windows(torch.float32, context=context))
+@pytest.mark.parametrize("missing", [False, True])
+def test_no_model_makes_tensors_on_another_device(make, context, missing):
+    entries = wave_entries()
+    if missing:
+        entries[0]["target"][8] = np.nan
+    windows = WindowIndex.from_dataset(entries, "h", 6, 2, context=context)
+    scott = meta_scott(make(), windows, clip_gradient=1.0)
     assert scott.outer_loop(2).steps == 2
 
 

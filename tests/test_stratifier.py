@@ -238,6 +238,16 @@ def test_the_default_policy_suits_the_frequency(freq, expected):
     assert repr(default_stratifier(freq)) == expected
 
 
+def test_labels_that_python_holds_equal_are_one_stratum(windows):
+    labels = [1, 1.0, True, np.int64(1), np.float32(1.0)]
+    policy = Stratifier.custom(lambda i, moment, _: (labels[moment.hour % 5], 0.5))
+    assert len(policy.stratify(windows)) == 1
+
+
+def test_a_hash_may_leave_a_stratum_empty(windows):
+    assert 20 < len(Stratifier.random(30).stratify(windows)) <= 30
+
+
 # -- what is refused ----------------------------------------------------------------
 
 
@@ -279,6 +289,13 @@ def test_a_stratum_without_windows_is_refused():
 def test_a_number_of_strata_below_two_is_refused(make, count):
     with pytest.raises(ArgumentError, match="at least 2"):
         make(count)
+
+
+def test_the_finest_policy_needs_windows_that_differ():
+    entries = [{"item_id": "a", "start": "2020-01-01", "target": np.ones(9)}] * 2
+    windows = WindowIndex.from_dataset(entries, "D", 2, 1)
+    with pytest.raises(StratificationError, match="its own item_id"):
+        Stratifier.finest().stratify(windows)
 
 
 @pytest.mark.parametrize("policy", [Stratifier.ranges(3), Stratifier.kmeans(3)], ids=repr)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import dataset
 
-from pts_scott.errors import FrequencyError, MixedFrequencyError
+from pts_scott.errors import DataError, FrequencyError, MixedFrequencyError
 from pts_scott.timeline import Timeline, moment_of, ordinal_of, parse_offset
 
 
@@ -56,8 +57,34 @@ def test_ordinals_of_timestamps_and_periods_agree(freq):
     assert ordinal_of(moment, freq) == ordinal_of(pd.Period(moment, freq))
 
 
-def test_a_time_zone_is_read_as_wall_time():
-    assert moment_of(pd.Timestamp("2020-06-01 09:00", tz="Europe/Berlin")).hour == 9
+@pytest.mark.parametrize("start", ["2020-01-01", "2020-01-31"])
+@pytest.mark.parametrize("freq", ["2MS", "3W-TUE", "2QS", "MS"])
+def test_a_start_off_the_offset_moves_like_start_plus_offset(freq, start):
+    first, offset = pd.Timestamp(start), parse_offset(freq)
+    timeline = Timeline.build([first], [6], freq)
+    assert list(timeline.moments) == [first, *(first + k * offset for k in range(1, 6))]
+
+
+def test_series_far_apart_do_not_fill_the_time_between():
+    starts = [pd.Timestamp("2010-01-01"), pd.Timestamp("2020-01-01")]
+    timeline = Timeline.build(starts, [50, 70], "s")
+    assert len(timeline.moments) == 120
+    assert rows(timeline, 1, 70)[0] == starts[1]
+
+
+def test_series_without_steps_have_no_moments():
+    assert len(Timeline.build([pd.Timestamp("2020-01-01")], [0], "D").moments) == 0
+
+
+def test_a_time_zone_is_refused():
+    with pytest.raises(DataError, match="tz_localize"):
+        moment_of(pd.Timestamp("2020-06-01 09:00", tz="Europe/Berlin"))
+
+
+@pytest.mark.parametrize("start", ["yesterday-ish", None, pd.NaT])
+def test_a_start_that_is_no_date_is_refused(start):
+    with pytest.raises(DataError, match="is not a date"):
+        moment_of(start)
 
 
 def test_an_unknown_frequency_is_refused():
@@ -76,9 +103,19 @@ def test_mixed_frequencies_are_refused():
         Timeline.build(starts, [5, 5], "D")
 
 
+def starts_of(freq: str) -> list:
+    """A start as the stack's own datasets give it: a Period, or a Timestamp with freq."""
+    return [next(iter(dataset(np.zeros((1, 3)), freq)))["start"]]
+
+
 def test_a_frequency_that_is_not_the_datas_is_refused():
     with pytest.raises(MixedFrequencyError, match="give the frequency of the data"):
-        Timeline.build([pd.Period("2020-01-01", "D")], [5], "h")
+        Timeline.build(starts_of("D"), [5], "h")
+
+
+def test_mixed_frequencies_of_the_stacks_own_datasets_are_refused():
+    with pytest.raises(MixedFrequencyError, match="the series have frequencies"):
+        Timeline.build(starts_of("D") + starts_of("h"), [5, 5], "h")
 
 
 def test_a_timestamp_without_frequency_has_no_ordinal():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import lightning.pytorch as pl
 import numpy as np
@@ -12,11 +13,11 @@ from conftest import QUIET, TinyNetwork, quiet_trainer, tiny_network, wave_windo
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
-from pts_scott import ScottTrainer, Stratifier
+from pts_scott import ScottTrainer, Stratifier, WindowIndex, lightning_loop
 from pts_scott.errors import ArgumentError, ScottError, UnknownArgumentError
-from pts_scott.gradients import Losses
+from pts_scott.gradients import Gradients, Losses
 from pts_scott.lightning_loop import _Kept, evaluate
-from pts_scott.scott import METHODS
+from pts_scott.scott import METHODS, Scott
 
 COLUMNS = [
     "step",
@@ -87,28 +88,60 @@ def test_a_gradient_budget_is_used_but_never_exceeded(method):
     assert budget - largest < used <= budget
 
 
-def test_a_time_budget_ends_training_and_evaluation_is_not_counted(monkeypatch):
-    import time
+def slowed(monkeypatch, owner, name: str, seconds: float) -> list[float]:
+    """Make a function slower; returns the pauses that it made."""
+    original = getattr(owner, name)
+    pauses: list[float] = []
 
-    import pts_scott.lightning_loop as loop
+    def slow(*args, **kwargs):
+        began = time.perf_counter()
+        time.sleep(seconds)
+        pauses.append(time.perf_counter() - began)
+        return original(*args, **kwargs)
 
-    def slow(losses, windows):
-        time.sleep(0.5)
-        return evaluate(losses, windows)
+    monkeypatch.setattr(owner, name, slow)
+    return pauses
 
-    monkeypatch.setattr(loop, "evaluate", slow)
-    trainer = quiet_trainer(
-        method="plain", epochs=None, time_budget=0.6, num_batches_per_epoch=50
-    )
-    began = time.perf_counter()
+
+def test_evaluation_is_not_counted_as_training(monkeypatch):
+    pauses = slowed(monkeypatch, lightning_loop, "evaluate", 1.0)
+    trainer = quiet_trainer(method="plain", epochs=3, num_batches_per_epoch=10)
     fit(trainer, validate=True)
-    elapsed = time.perf_counter() - began
-    seconds = trainer.history["seconds"].iloc[-1]
-    evaluations = trainer.history["val_loss"].notna().sum()
-    # Ends at the first step after 0.6 s; half a second more for a busy machine.
-    assert 0.6 <= seconds < 1.1
-    assert evaluations >= 1
-    assert elapsed > seconds + 0.5 * evaluations
+    assert len(pauses) == 3
+    assert trainer.history["seconds"].iloc[-1] < 1.0, "30 steps of a few milliseconds"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (WindowIndex, "gather"),
+        (WindowIndex, "draw"),
+        (Gradients, "stratified"),
+        (Gradients, "control_variate"),
+        (Scott, "_take_anchor"),
+        (Scott, "_update"),
+    ],
+)
+def test_every_part_of_training_is_counted_as_training(monkeypatch, owner, name):
+    trainer = quiet_trainer(gamma=None, inner_steps=5)
+    windows, network = wave_windows(), tiny_network()
+
+    class SlowFromNow(pl.Callback):
+        def on_train_start(self, *_):
+            self.pauses = slowed(monkeypatch, owner, name, 0.05)
+
+    slow = SlowFromNow()
+    trainer.trainer_kwargs = {**QUIET, "callbacks": [slow]}
+    trainer.fit(network, windows)
+    assert len(slow.pauses) >= 4
+    assert trainer.history["seconds"].iloc[-1] >= sum(slow.pauses)
+
+
+def test_a_time_budget_ends_training():
+    trainer = quiet_trainer(method="plain", epochs=None, time_budget=0.5)
+    fit(trainer)
+    # Up to one outer loop before the end, or a pause of a busy machine after it.
+    assert 0.3 < trainer.history["seconds"].iloc[-1] < 5
 
 
 def test_train_loss_falls_on_what_can_be_learned():
@@ -131,6 +164,12 @@ def test_best_returns_the_parameters_of_the_lowest_validation_loss():
     windows = wave_windows()
     final = float(evaluate(Losses(network), windows.last()))
     assert final == pytest.approx(trainer.history["val_loss"].min(), rel=1e-9)
+
+
+def test_best_without_a_validation_is_warned_about():
+    kept = _Kept("best", (torch.zeros(1),), torch.Generator())
+    with pytest.warns(UserWarning, match="before the first validation"):
+        kept.restore()
 
 
 def test_best_needs_validation_data():
@@ -250,7 +289,6 @@ def test_lightnings_callbacks_and_loggers_work(tmp_path):
             **QUIET,
             "callbacks": [checkpoint, stop],
             "logger": CSVLogger(tmp_path, name="log"),
-            "enable_checkpointing": True,
             "log_every_n_steps": 1,
         },
     )
@@ -329,6 +367,7 @@ def test_an_unknown_argument_names_the_nearest():
         ("inner_steps", -1),
         ("inner_length", "random"),
         ("gamma", -0.1),
+        ("gamma", 1.0),
         ("coefficient", 1.5),
         ("coefficient", "quadratic"),
         ("epochs", 0),
@@ -339,6 +378,7 @@ def test_an_unknown_argument_names_the_nearest():
         ("output", "first"),
         ("clip_gradient", 0.0),
         ("device", "gpux"),
+        ("device", "meta"),
         pytest.param(
             "device",
             "cuda",
@@ -346,6 +386,7 @@ def test_an_unknown_argument_names_the_nearest():
         ),
         ("compile", "maybe"),
         ("seed", -1),
+        ("seed", 2**70),
     ],
 )
 def test_a_value_out_of_range_is_refused_with_its_name(argument, value):
@@ -355,7 +396,25 @@ def test_a_value_out_of_range_is_refused_with_its_name(argument, value):
     assert isinstance(caught.value, ValueError)
 
 
-@pytest.mark.parametrize("name", ["max_epochs", "gradient_clip_val"])
+def test_unknown_trainer_kwargs_name_the_nearest():
+    with pytest.raises(UnknownArgumentError, match="'callbacks'"):
+        ScottTrainer(trainer_kwargs={"callback": []})
+
+
+def test_several_processes_are_refused():
+    with pytest.raises(ArgumentError, match="several processes"):
+        fit(quiet_trainer(trainer_kwargs={**QUIET, "strategy": "ddp", "num_nodes": 2}))
+
+
+def test_a_random_length_is_for_methods_with_an_anchor():
+    trainer = quiet_trainer(method="plain", inner_length="geometric", inner_steps=5)
+    fit(trainer)
+    assert trainer.history["step"].tolist() == [5, 10, 15, 20]
+
+
+@pytest.mark.parametrize(
+    "name", ["max_epochs", "gradient_clip_val", "accelerator", "devices"]
+)
 def test_what_the_trainer_decides_is_not_taken_from_trainer_kwargs(name):
     with pytest.raises(ArgumentError, match="instead"):
         ScottTrainer(trainer_kwargs={name: 3})

@@ -165,6 +165,19 @@ def test_an_infinite_target_is_named():
         WindowIndex.from_dataset([entry], "D", 1, 1)
 
 
+def test_a_target_that_overflows_single_precision_is_named():
+    entry = {"start": "2020-01-01", "target": [1.0, 1e39, 3.0]}
+    with pytest.raises(InfiniteValuesError, match="float32"):
+        WindowIndex.from_dataset([entry], "D", 1, 1)
+    WindowIndex.from_dataset([entry], "D", 1, 1, dtype=torch.float64)
+
+
+def test_series_without_item_id_are_known_by_their_place():
+    entries = [{"item_id": None, "start": "2020-01-01", "target": np.ones(5)}] * 2
+    windows = WindowIndex.from_dataset(entries, "D", 1, 1)
+    assert windows.series.item_ids == ("0", "1")
+
+
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
