@@ -9,10 +9,10 @@ and anchor are tuples of plain tensors in the order of ``Losses.parameters``.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import types
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -52,6 +52,7 @@ class Losses(nn.Module):
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
+        self.training = network.training
         self.fields = _loss_fields(network)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -173,16 +174,14 @@ class Gradients:
         direction = _foreach_control_variate(now, then, anchor, coefficient)
         return direction, loss
 
-    def _repeatable(
-        self, device: torch.device
-    ) -> contextlib.AbstractContextManager[None]:
+    def _repeatable(self, device: torch.device) -> AbstractContextManager[None]:
         """Without cuDNN where random numbers must repeat.
 
         It draws the dropout of recurrent layers from a state that cannot be set back.
         """
         if self.stochastic and device.type == "cuda":
             return torch.backends.cudnn.flags(enabled=False)
-        return contextlib.nullcontext()
+        return nullcontext()
 
     def _losses_at(self, parameters: Tensors, batch: Batch) -> Tensor:
         if parameters is self.parameters:

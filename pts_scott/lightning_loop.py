@@ -109,8 +109,12 @@ class OuterLoopModule(pl.LightningModule):
             yield self.outer
 
     def _epoch_is_full(self) -> bool:
-        due = (self.current_epoch + 1) * self.plan.num_batches_per_epoch
-        return self.steps >= due or not self._allowed(self._anchor_cost + self._step_cost)
+        cost = self._anchor_cost + self._step_cost
+        return self.steps >= self._epoch_end() or not self._allowed(cost)
+
+    def _epoch_end(self) -> int:
+        """Steps that are due at the end of the current epoch."""
+        return (self.current_epoch + 1) * self.plan.num_batches_per_epoch
 
     def _allowed(self, cost: int) -> bool:
         return self.plan.budget.allows(
@@ -137,7 +141,9 @@ class OuterLoopModule(pl.LightningModule):
 
     def _length(self) -> int:
         settings = self.plan.settings
-        if settings.inner_length == "geometric" and settings.has_anchor:
+        if not settings.has_anchor:  # nothing ties these steps together: cut as epochs do
+            return min(settings.inner_steps, self._epoch_end() - self.steps)
+        if settings.inner_length == "geometric":
             return geometric_length(self.strata_count, self.generators.length)
         return settings.inner_steps
 

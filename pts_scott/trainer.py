@@ -80,9 +80,9 @@ class ScottTrainer(stack.TrainerBase):
         c of the control variate: 1 is the paper's method, 0 the plain optimizer;
         "linear" goes from 1 to 0 as the budget is used up.
     epochs, num_batches_per_epoch
-        Epochs and steps an epoch. An outer loop is not cut where an epoch ends, so
-        epochs shorter than ``inner_steps`` may pass without a step of their own. With
-        epochs=None a budget ends training.
+        Epochs and steps an epoch. An anchor's inner steps are not cut where an epoch
+        ends, so epochs shorter than ``inner_steps`` may pass without a step of their
+        own. With epochs=None a budget ends training.
     time_budget
         Seconds of training: sampling, anchors, both passes and updates; not
         evaluation, not compilation.

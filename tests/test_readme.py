@@ -22,6 +22,6 @@ def test_the_first_example_works(capsys, tmp_path, monkeypatch):
 
 
 def test_pictures_and_linked_files_exist():
-    links = re.findall(r"\]\((?!https?:)([^)]+)\)", README.read_text())
+    links = re.findall(r"\]\((?!https?:|#)([^)]+)\)", README.read_text())
     assert links
     assert [link for link in links if not (README.parent / link).exists()] == []
