@@ -9,6 +9,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from pts_scott.orders import Order, sort_windows
 from pts_scott.policies import Calendar
 from pts_scott.stratifier import Stratifier, combine
 from pts_scott.timeline import parse_offset, step_days
@@ -25,10 +26,10 @@ class Strata:
         The fitted policy.
     codes
         The policy's code of each stratum, of shape (B,).
-    order
-        Numbers of all windows, sorted by stratum.
     sizes
         Windows in each stratum, |D_i|, of shape (B,).
+    sorted
+        All windows in the order of their strata.
     examples
         For each stratum, what one of its windows is: series, moment, and the code of
         each factor of the policy.
@@ -36,8 +37,8 @@ class Strata:
 
     stratifier: Stratifier
     codes: np.ndarray
-    order: Tensor
     sizes: Tensor
+    sorted: Order
     examples: pd.DataFrame
 
     @classmethod
@@ -47,29 +48,19 @@ class Strata:
         fitted = stratifier.fit(windows)
         factors = fitted.factors()
         parts = [factor.codes(windows) for factor in factors]
-        expanded = [part.expand(windows) for part in parts]
-        for factor, own in zip(factors, expanded, strict=True):
-            factor.check_occupied(own)
-        codes, first, member, sizes = np.unique(
-            expanded[0] if len(parts) == 1 else combine(parts).expand(windows),
-            return_index=True,
-            return_inverse=True,
-            return_counts=True,
-        )
-        fitted.check_sizes(sizes)
-        order = np.argsort(member.reshape(-1), kind="stable")
+        for factor, part in zip(factors, parts, strict=True):
+            factor.check_occupied(part.occurring(windows))
+        result = sort_windows(combine(parts), windows)
+        fitted.check_sizes(result.sizes)
+        sizes = torch.from_numpy(result.sizes).to(windows.device)
+        first = result.order.windows(sizes.cumsum(0) - sizes).cpu().numpy()
         series, rows = windows.rows(first)
-        examples = pd.DataFrame(dict(enumerate(own[first] for own in expanded)))
+        examples = pd.DataFrame(
+            dict(enumerate(part.at(first, series, rows) for part in parts))
+        )
         examples["item_id"] = [windows.series.item_ids[i] for i in series]
         examples["moment"] = windows.series.timeline.moments[rows]
-        device = windows.device
-        return cls(
-            fitted,
-            codes,
-            torch.from_numpy(order).to(device),
-            torch.from_numpy(sizes).to(device),
-            examples,
-        )
+        return cls(fitted, result.codes, sizes, result.order, examples)
 
     def __len__(self) -> int:
         """The number of strata, B."""
@@ -78,22 +69,28 @@ class Strata:
     @property
     def weights(self) -> Tensor:
         """w_i = |D_i| / |D|, in float64."""
-        return self.sizes.double() / len(self.order)
+        return self.sizes.double() / self.sizes.sum()
+
+    @property
+    def order(self) -> Tensor:
+        """The numbers of all windows, sorted by stratum: a list made when asked for."""
+        places = torch.arange(int(self.sizes.sum()), device=self.sizes.device)
+        return self.sorted.windows(places)
 
     def to(self, device: torch.device | str) -> Strata:
         """The same strata with their tensors on another device."""
-        order, sizes = self.order.to(device), self.sizes.to(device)
-        return Strata(self.stratifier, self.codes, order, sizes, self.examples)
+        sizes, order = self.sizes.to(device), self.sorted.to(device)
+        return Strata(self.stratifier, self.codes, sizes, order, self.examples)
 
     def draw(self, size: int, generator: torch.Generator) -> Tensor:
         """``size`` windows from each stratum, uniform and independent: (B · size,)."""
         shape = (len(self), size)
-        device = self.order.device
+        device = self.sizes.device
         # In double precision a stratum may hold 2^53 windows before a draw is skewed.
         place = torch.rand(shape, generator=generator, dtype=torch.float64, device=device)
         place = (place * self.sizes[:, None]).long()
         starts = self.sizes.cumsum(0) - self.sizes
-        return self.order[(starts[:, None] + place).reshape(-1)]
+        return self.sorted.windows((starts[:, None] + place).reshape(-1))
 
     def label(self, stratum: int) -> str:
         """What a stratum is, for a person."""
@@ -115,10 +112,10 @@ class Strata:
         )
 
     def __str__(self) -> str:
-        smallest = int(self.sizes.argmin())
+        smallest, count = int(self.sizes.argmin()), int(self.sizes.sum())
         return (
-            f"{self.stratifier}: {len(self)} strata of {len(self.order)} windows; the "
-            f"smallest is {self.label(smallest)!r} with {int(self.sizes[smallest])}"
+            f"{self.stratifier}: {len(self)} strata of {count} windows; the smallest is "
+            f"{self.label(smallest)!r} with {int(self.sizes[smallest])}"
         )
 
 

@@ -50,15 +50,27 @@ class Codes:
     def expand(self, index: WindowIndex) -> np.ndarray:
         """The code of every window of the index."""
         numbers = np.arange(len(index), dtype=np.int64)
-        series, rows = index.rows(numbers)
-        total = np.zeros(len(index), dtype=np.int64)
+        return self.at(numbers, *index.rows(numbers))
+
+    def at(self, numbers: np.ndarray, series: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The codes of some windows, with their series and rows of the timeline."""
+        total = np.zeros(len(numbers), dtype=np.int64)
         if self.moments is not None:
             total += self.moments[rows]
         if self.series is not None:
             total += self.series[series]
         if self.windows is not None:
-            total += self.windows
+            total += self.windows[numbers]
         return total
+
+    def occurring(self, index: WindowIndex) -> np.ndarray:
+        """Codes that some window has, without making a list of all windows' if possible.
+
+        Only for the codes of a single policy, which have one part.
+        """
+        if self.moments is not None:
+            return self.moments[index.starts()]
+        return self.windows if self.series is None else self.series  # type: ignore[return-value]
 
     def __add__(self, other: Codes) -> Codes:
         return Codes(

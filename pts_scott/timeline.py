@@ -200,7 +200,7 @@ def _check_one_frequency(
         raise MixedFrequencyError(
             "some series start at a pandas Period and some at a Timestamp; use one kind."
         )
-    carried = {freq for freq in map(frequency_of, starts) if freq is not None}
+    carried: set[Any] = {getattr(start, "freq", None) for start in starts} - {None}
     if len(carried) > 1:
         names = ", ".join(sorted(repr(freq.freqstr) for freq in carried))
         raise MixedFrequencyError(

@@ -9,7 +9,7 @@ range of a whole batch are read from it in one indexing operation.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -95,27 +95,31 @@ class SeriesStore:
         _check_one_shape(targets, item_ids)
         lengths = [len(target) for target in targets]
         timeline = Timeline.build(starts, lengths, freq)
-        values = np.concatenate(targets)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        store = cls(
-            torch.empty(0), None, torch.from_numpy(offsets), tuple(item_ids), timeline
-        )
-        tensor = torch.from_numpy(values).to(dtype)  # where a large value may overflow
-        infinite = tensor.isinf().reshape(len(values), -1).any(dim=1)
-        if bool(infinite.any()):
-            item_id, moment = store.place(int(infinite.int().argmax()))
+        # Written into place one by one: the series are held once, in the type they stay.
+        values = torch.empty((int(offsets[-1]), *targets[0].shape[1:]), dtype=dtype)
+        with np.errstate(over="ignore"):  # a value that overflows is refused below
+            np.concatenate(targets, out=values.numpy(), casting="unsafe")
+        store = cls(values, None, torch.from_numpy(offsets), tuple(item_ids), timeline)
+        infinite, missing = store._first(torch.isinf), store._first(torch.isnan)
+        if infinite is not None:
+            item_id, moment = store.place(infinite)
             raise InfiniteValuesError(
                 f"series {item_id!r} is infinite at {moment} in {dtype}; replace the "
                 "value, or mark it as missing with NaN."
             )
-        observed = ~tensor.isnan()
-        return cls(
-            tensor.nan_to_num(nan=0.0),
-            None if bool(observed.all()) else observed,
-            store.offsets,
-            store.item_ids,
-            timeline,
-        )
+        if missing is None:
+            return store
+        observed = ~values.isnan()
+        return replace(store, values=values.nan_to_num_(nan=0.0), observed=observed)
+
+    def _first(self, test: Callable[[Tensor], Tensor], chunk: int = 2**22) -> int | None:
+        """The first row with a value that passes a test, looked for piece by piece."""
+        for begin in range(0, len(self.values), chunk):
+            found = test(self.values[begin : begin + chunk]).nonzero()
+            if len(found):
+                return begin + int(found[0, 0])
+        return None
 
     @property
     def dimensions(self) -> int | None:
@@ -320,6 +324,21 @@ class WindowIndex:
         }
         return {name: makers[name]() for name in (fields or makers)}
 
+    def begins(self) -> np.ndarray:
+        """For each series, the row of the timeline's moments of its first window."""
+        return self.series.timeline.origins + self.firsts.cpu().numpy()
+
+    def starts(self) -> np.ndarray:
+        """Which rows of the timeline's moments are a forecast start, as a mask."""
+        begins, counts = self.begins(), self.counts.cpu().numpy()
+        # Marks at begin and end of each series, summed along steps of the stride.
+        length = -(-len(self.series.timeline.moments) // self.stride) + 1
+        marks = np.zeros((self.stride, length), dtype=np.int64)
+        np.add.at(marks, (begins % self.stride, begins // self.stride), 1)
+        np.add.at(marks, (begins % self.stride, begins // self.stride + counts), -1)
+        covered = marks.cumsum(axis=1) > 0
+        return covered.T.reshape(-1)[: len(self.series.timeline.moments)]
+
     def rows(self, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Series, and row of the timeline's moments, of each window (in numpy)."""
         series, starts = self.locate(torch.from_numpy(windows).to(self.device))
@@ -389,10 +408,11 @@ def _read_field(entry: Mapping[str, Any], name: str, item_id: str) -> Any:
 
 
 def _read_target(entry: Mapping[str, Any], item_id: str) -> np.ndarray:
-    """The target of an entry as float64, of shape (steps,) or (steps, dimensions)."""
-    given = _read_field(entry, "target", item_id)
+    """The target of an entry as floats, of shape (steps,) or (steps, dimensions)."""
+    target = _read_field(entry, "target", item_id)
     try:
-        target = np.asarray(given, dtype=np.float64)
+        if not isinstance(target, np.ndarray) or target.dtype.kind != "f":
+            target = np.asarray(target, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise DataError(
             f"the target of series {item_id!r} is not numeric: {error}"
