@@ -18,9 +18,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 def nearest(name: str, known: Iterable[str]) -> str:
     """A sentence naming the known word nearest to ``name``, or all of them."""
     known = list(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    if close:
-        return f"Did you mean {close[0]!r}?"
+    plain = {word.lower(): word for word in known}
+    initials = {"".join(part[0] for part in w.split("_")): w for w in known}
+    close = difflib.get_close_matches(name.lower(), plain, n=1, cutoff=0.5)
+    if close or name in initials:
+        word = plain[close[0]] if close else initials[name]
+        return f"Did you mean {word!r}?"
     return f"Known are: {', '.join(map(repr, known))}."
 
 
@@ -50,11 +53,10 @@ def one_of(name: str, value: object, allowed: Iterable[str]) -> str:
     """``value`` if it is one of the allowed words."""
     allowed = list(allowed)
     if not isinstance(value, str) or value not in allowed:
-        hint = nearest(value, allowed) if isinstance(value, str) else ""
-        raise ArgumentError(
-            f"{name}={value!r}: expected one of "
-            f"{', '.join(map(repr, allowed))}. {hint}".rstrip()
-        )
+        words = ", ".join(map(repr, allowed))
+        hint = f" {nearest(value, allowed)}" if isinstance(value, str) else ""
+        hint = "" if "Known are" in hint else hint
+        raise ArgumentError(f"{name}={value!r}: expected one of {words}.{hint}")
     return value
 
 
@@ -70,6 +72,23 @@ def whole_number(
             f"{name}={value!r}: expected a whole number of at least {minimum}{upper}."
         )
     return number
+
+
+def whole_numbers(name: str, values: object) -> list[int]:
+    """``values`` as a list of at least one int of at least one."""
+    if isinstance(values, str | numbers.Number) or not isinstance(values, Iterable):
+        raise ArgumentError(f"{name}={values!r}: expected a list of whole numbers.")
+    numbers_given = [whole_number(name, value) for value in values]
+    if not numbers_given:
+        raise ArgumentError(f"{name} is empty: give at least one number.")
+    return numbers_given
+
+
+def switch(name: str, value: object) -> bool:
+    """``value`` if it is True or False."""
+    if not isinstance(value, bool):
+        raise ArgumentError(f"{name}={value!r}: expected True or False.")
+    return value
 
 
 def real_number(

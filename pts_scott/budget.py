@@ -90,6 +90,11 @@ class History:
         """Add the row of one outer loop; its validation loss may follow."""
         self.rows.append({"val_loss": float("nan"), **row})
 
+    def extend(self, **row: Any) -> None:
+        """Add to the latest row what was spent without making a step."""
+        if self.rows:
+            self.rows[-1].update(row)
+
     def set_val_loss(self, value: float) -> None:
         """Write a validation loss beside the outer loop that it follows."""
         if self.rows:

@@ -6,12 +6,14 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from gluonts.dataset.common import Dataset
 from gluonts.model.estimator import Estimator
 from gluonts.model.predictor import Predictor
 from gluonts.time_feature import get_seasonality
 from gluonts.transform import (
     AddObservedValuesIndicator,
+    AsNumpyArray,
     Chain,
     InstanceSplitter,
     TestSplitSampler,
@@ -24,7 +26,9 @@ from pts_scott._arguments import (
     named_arguments,
     one_of,
     real_number,
+    switch,
     whole_number,
+    whole_numbers,
 )
 from pts_scott.errors import ArgumentError, DataError
 from pts_scott.networks import POINT_LOSSES, LSTMNetwork, VARNetwork
@@ -122,7 +126,8 @@ class ScottEstimator(Estimator):
         Predictor
             A predictor of the stack's own class.
         """
-        check_names(f"{type(self).__name__}.train", loader, LOADER_ARGUMENTS)
+        known = ("training_data", "validation_data", *LOADER_ARGUMENTS)
+        check_names(f"{type(self).__name__}.train", loader, known)
         windows = self.create_windows(training_data)
         validation = None
         if validation_data is not None:
@@ -154,6 +159,11 @@ class ScottEstimator(Estimator):
         """From a dataset's entry to what the network takes to forecast."""
         return Chain(
             [
+                AsNumpyArray(
+                    "target",
+                    expected_ndim=1 if dimensions is None else 2,
+                    dtype=np.float32,
+                ),
                 AddObservedValuesIndicator(
                     target_field="target", output_field="observed_values"
                 ),
@@ -216,12 +226,10 @@ class SimpleFeedForwardEstimator(ScottEstimator):
         super().__init__(
             freq, prediction_length, context_length, trainer, stride, context
         )
-        sizes = [80] * 4 if hidden_dimensions is None else list(hidden_dimensions)
-        if not sizes:
-            raise ArgumentError("hidden_dimensions is empty: give at least one size.")
-        self.hidden_dimensions = [whole_number("hidden_dimensions", n) for n in sizes]
+        sizes = [80] * 4 if hidden_dimensions is None else hidden_dimensions
+        self.hidden_dimensions = whole_numbers("hidden_dimensions", sizes)
         self.distr_output = distr_output
-        self.batch_norm = batch_norm
+        self.batch_norm = switch("batch_norm", batch_norm)
 
     def create_network(self, dimensions: int | None) -> nn.Module:
         return stack.simple_feedforward(
@@ -290,7 +298,7 @@ class NBEATSEstimator(ScottEstimator):
             for kind in self._for_each_stack("stack_types", stack_types)
         ]
         self.loss_function = one_of("loss_function", loss_function, POINT_LOSSES)
-        self.scaling = scaling
+        self.scaling = switch("scaling", scaling)
         self.periodicity = get_seasonality(freq)
         if loss_function == "MASE" and self.periodicity >= self.context_length:
             raise ArgumentError(
@@ -299,7 +307,7 @@ class NBEATSEstimator(ScottEstimator):
             )
 
     def _for_each_stack(self, name: str, value: Any) -> list[Any]:
-        single = isinstance(value, str | numbers.Integral)
+        single = isinstance(value, str | numbers.Number)
         values = [value] if single else list(value)
         values = values * self.num_stacks if len(values) == 1 else values
         if len(values) != self.num_stacks:
@@ -359,7 +367,7 @@ class LSTMEstimator(ScottEstimator):
         self.hidden_size = whole_number("hidden_size", hidden_size)
         self.num_layers = whole_number("num_layers", num_layers)
         self.dropout = real_number("dropout", dropout, maximum=1.0)
-        self.scaling = scaling
+        self.scaling = switch("scaling", scaling)
 
     def create_network(self, dimensions: int | None) -> nn.Module:
         return LSTMNetwork(
@@ -399,7 +407,7 @@ class VAREstimator(ScottEstimator):
         super().__init__(
             freq, prediction_length, context_length, trainer, stride, context
         )
-        self.scaling = scaling
+        self.scaling = switch("scaling", scaling)
 
     def create_network(self, dimensions: int | None) -> nn.Module:
         return VARNetwork(

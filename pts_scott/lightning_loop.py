@@ -19,7 +19,7 @@ from torch import Tensor
 from pts_scott.budget import Budget, History, Stopwatch
 from pts_scott.gradients import Gradients, Losses, Tensors, mean_loss
 from pts_scott.randomness import Generators
-from pts_scott.scott import Scott, Settings, WindowDraws, geometric_length
+from pts_scott.scott import OuterLoop, Scott, Settings, WindowDraws, geometric_length
 from pts_scott.strata import Strata
 from pts_scott.windows import Batch, WindowIndex
 
@@ -83,6 +83,7 @@ class OuterLoopModule(pl.LightningModule):
         self.clock = Stopwatch()
         self.steps = 0
         self.outer = 0
+        self._diverged = False
         self.strata_count = len(strata) if strata is not None else len(windows)
         self._anchor_cost = (
             plan.settings.anchor_size(strata, windows) if plan.settings.has_anchor else 0
@@ -137,7 +138,7 @@ class OuterLoopModule(pl.LightningModule):
 
         report = self.scott.outer_loop(self._length(), self._coefficient(), exhausted)
         self.steps = before + report.steps
-        self._record(report.loss, report.squared_norm)
+        self._record(report)
 
     def _length(self) -> int:
         settings = self.plan.settings
@@ -153,22 +154,37 @@ class OuterLoopModule(pl.LightningModule):
             return 1.0 - spent(self.steps, self.clock.seconds, self.gradients.count)
         return self.plan.coefficient
 
-    def _record(self, loss: Tensor, squared_norm: Tensor) -> None:
-        train_loss = float(loss)  # waits for the device, so that seconds are whole
+    def _record(self, report: OuterLoop) -> None:
+        train_loss = float(report.loss)  # waits for the device: seconds are whole
+        spent = {
+            "gradients": self.gradients.count,
+            "anchors": self.scott.anchors,
+            "seconds": self.clock.seconds,
+        }
         self.outer += 1
+        if report.steps == 0:  # an anchor, and then the budget was used up
+            self.history.extend(**spent)
+            return
         self.history.add(
             step=self.steps,
             outer=self.outer,
             epoch=self.current_epoch,
-            gradients=self.gradients.count,
-            anchors=self.scott.anchors,
-            seconds=self.clock.seconds,
             train_loss=train_loss,
-            update_norm=math.sqrt(float(squared_norm)),
+            update_norm=math.sqrt(float(report.squared_norm)),
+            **spent,
         )
-        if not math.isnan(train_loss):
-            self.log("train_loss", train_loss, prog_bar=True, batch_size=1)
-            self.log("gradients", float(self.gradients.count), batch_size=1)
+        if not math.isfinite(train_loss) and not self._diverged:
+            self._diverged = True
+            warnings.warn(
+                f"the loss is {train_loss} at step {self.steps}: training diverges. "
+                "Lower learning_rate, or set clip_gradient.",
+                stacklevel=2,
+            )
+        share = self.plan.budget.spent(
+            self.steps, self.clock.seconds, self.gradients.count
+        )
+        self.log("train_loss", train_loss, prog_bar=True, batch_size=1)
+        self.log("done", share, prog_bar=True, batch_size=1)
 
     # -- Lightning's hooks ----------------------------------------------------------
 
@@ -230,6 +246,7 @@ class _Kept:
         self._copy: list[Tensor] | None = None
         self._weight = 0.0
         self._best = math.inf
+        self._validated = False
 
     def see_snapshot(self, weight: float) -> None:
         """Keep θ(t,0) with probability ∝ α_t B, by a reservoir of one."""
@@ -241,6 +258,7 @@ class _Kept:
 
     def see_validation(self, loss: float) -> None:
         """Keep the parameters if they are the best so far."""
+        self._validated = True
         if self._output == "best" and loss < self._best:
             self._best = loss
             self._keep()
@@ -250,7 +268,7 @@ class _Kept:
 
     def restore(self) -> None:
         """Put the kept parameters into the network."""
-        if self._output == "best" and self._copy is None:
+        if self._output == "best" and not self._validated:
             warnings.warn(
                 "training ended before the first validation, so output='best' returns "
                 "the last parameters; make epochs shorter or the budget larger.",

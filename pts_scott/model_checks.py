@@ -17,7 +17,7 @@ from pts_scott.errors import (
     WindowLossError,
 )
 from pts_scott.gradients import Losses
-from pts_scott.windows import WindowIndex
+from pts_scott.windows import Batch, WindowIndex
 
 PROBES = 3
 
@@ -107,7 +107,7 @@ def _check_one_loss_a_window(
 ) -> None:
     numbers = _probe_windows(windows, PROBES)
     with _mode(losses, training), torch.no_grad():
-        together = losses(windows.gather(numbers, losses.fields))
+        together = _probe(losses, windows.gather(numbers, losses.fields))
         _check_shape(losses.network, together, len(numbers))
         alone = torch.cat(
             [losses(windows.gather(n[None], losses.fields)) for n in numbers]
@@ -120,6 +120,36 @@ def _check_one_loss_a_window(
             f"the windows beside it: {together.tolist()} together, {alone.tolist()} "
             "alone. Scale each window by its own context."
         )
+
+
+def _probe(losses: Losses, batch: Batch) -> torch.Tensor:
+    """The losses of a few windows, or what the network makes of them instead."""
+    name = type(losses.network).__name__
+    try:
+        with torch.enable_grad():
+            loss = losses(batch)
+    except Exception as error:
+        shapes = ", ".join(f"{k} {tuple(batch[k].shape)}" for k in losses.fields)
+        raise WindowLossError(
+            f"{name}.loss failed on a batch with {shapes}: {type(error).__name__}: "
+            f"{error}"
+        ) from error
+    if not isinstance(loss, torch.Tensor):
+        raise WindowLossError(
+            f"{name}.loss returned {type(loss).__name__}; expected a tensor with one "
+            "loss a window."
+        )
+    if not loss.requires_grad:
+        raise WindowLossError(
+            f"{name}.loss does not depend on the parameters: something detaches it, e.g. "
+            "torch.no_grad(), .detach() or .item()."
+        )
+    if not bool(loss.isfinite().all()):
+        raise ModelError(
+            f"{name}.loss is {loss.tolist()} on windows of the data before any training; "
+            "the method needs finite losses."
+        )
+    return loss.detach()
 
 
 def _check_shape(network: nn.Module, loss: torch.Tensor, size: int) -> None:

@@ -309,6 +309,8 @@ class Custom(Stratifier):
         try:
             label = self.function(item_id, moment, instance)
             hash(label)
+            if label is None or label != label:
+                raise ValueError(f"it returned {label}")
         except Exception as error:
             raise StratificationError(
                 f"{self} failed on the window of series {item_id!r} at {moment}: "

@@ -26,7 +26,7 @@ from pts_scott.errors import (
     TooManyStrataError,
     shorten,
 )
-from pts_scott.windows import WindowIndex
+from pts_scott.windows import WindowIndex, require_windows
 
 if TYPE_CHECKING:
     from pts_scott.strata import Strata
@@ -119,6 +119,8 @@ class Stratifier(MapTransformation):
         """
         from pts_scott.policies import Calendar
 
+        if len(parts) == 1 and not isinstance(parts[0], str):
+            return Calendar(tuple(parts[0]))  # a list of parts is understood, too
         return Calendar(parts)
 
     @staticmethod
@@ -257,7 +259,7 @@ class Stratifier(MapTransformation):
         """
         from pts_scott.strata import Strata
 
-        return Strata.build(self, windows)
+        return Strata.build(self, require_windows(windows))
 
     def describe(self, windows: WindowIndex) -> pd.DataFrame:
         """A table of the strata: label, windows and weight of each."""

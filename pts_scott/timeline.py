@@ -41,7 +41,9 @@ def parse_offset(freq: Any) -> BaseOffset:
                 f"freq={freq!r} is not a frequency that pandas knows; "
                 "write e.g. freq='h', '15min', 'D', 'B', 'W-SUN' or 'M'."
             ) from error
-    if offset is None or offset.n < 1:
+    if offset is None:
+        raise FrequencyError("freq is missing; give that of the series, e.g. freq='h'.")
+    if offset.n < 1:
         raise FrequencyError(f"freq={freq!r} does not go forward in time.")
     return offset
 

@@ -34,7 +34,7 @@ from pts_scott.scott import MAX_PASS, METHODS, Settings
 from pts_scott.stacks import stack
 from pts_scott.strata import Strata, default_stratifier
 from pts_scott.stratifier import Stratifier
-from pts_scott.windows import WindowIndex
+from pts_scott.windows import WindowIndex, require_windows
 
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -161,6 +161,11 @@ class ScottTrainer(stack.TrainerBase):
                 f"gamma={gamma!r}: expected less than 1; otherwise the first inner step "
                 "meets it, and every step would need an anchor of its own."
             )
+        if isinstance(optimizer, torch.optim.Optimizer):
+            raise ArgumentError(
+                "optimizer is an optimizer already; pass a function that makes one, e.g. "
+                "optimizer=lambda parameters: torch.optim.RMSprop(parameters, lr=1e-3)."
+            )
         if not callable(optimizer):
             one_of("optimizer", optimizer, OPTIMIZERS)
         self.optimizer = optimizer
@@ -229,8 +234,16 @@ class ScottTrainer(stack.TrainerBase):
         seed
             In place of the trainer's seed.
         """
+        if not isinstance(network, nn.Module):
+            raise ArgumentError(
+                f"network={network!r}: expected an instance of torch.nn.Module."
+            )
+        require_windows(windows)
         if self.output == "best" and validation_windows is None:
-            raise ArgumentError("output='best' needs validation data to choose by.")
+            raise ArgumentError(
+                "output='best' needs validation data to choose by: pass validation_data "
+                "to the estimator's train, or validation_windows to fit."
+            )
         seed = seed if seed is not None else self.seed
         seed = seed if seed is not None else fresh_seed()
         self._history = History()
@@ -266,10 +279,13 @@ class ScottTrainer(stack.TrainerBase):
             return None
         policy = self.stratifier or default_stratifier(windows.series.timeline.offset)
         strata = policy.stratify(windows)
-        if len(strata) == 1:
+        anchor = len(strata) * self.settings.anchor_batch_size
+        if self.settings.has_anchor and anchor < self.batch_size:
             warnings.warn(
-                f"{policy} puts all {len(windows)} windows into one stratum, so the "
-                "anchor rests on anchor_batch_size windows; choose another stratifier.",
+                f"an anchor of {len(strata)} strata x anchor_batch_size="
+                f"{self.settings.anchor_batch_size} rests on fewer windows than a "
+                f"mini-batch of {self.batch_size}, and its noise stays for all its inner "
+                "steps: raise anchor_batch_size, or choose a finer stratifier.",
                 stacklevel=4,
             )
         return strata
@@ -396,7 +412,10 @@ class ScottTrainer(stack.TrainerBase):
                 "trainer_kwargs ask for several processes, which would each train on "
                 "their own; train in one process."
             )
-        lightning.fit(module, _Iterable(module.outer_loops), [0])
+        with warnings.catch_warnings():
+            # Lightning's own, about its use of torch; nobody here can change it.
+            warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
+            lightning.fit(module, _Iterable(module.outer_loops), [0])
 
 
 class _Iterable:
@@ -439,21 +458,40 @@ def _check_validation(
         )
 
 
-def _check_trainer_kwargs(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    kwargs = dict(given or {})
-    ours = {
-        "max_epochs": "epochs",
-        "gradient_clip_val": "clip_gradient",
-        "accelerator": "device",
-        "devices": "device",
-    }
-    check_names("lightning.Trainer", kwargs, inspect.signature(pl.Trainer).parameters)
-    for name, argument in ours.items():
-        if name in kwargs:
+# What is decided here and not by Lightning, and how.
+DECIDED_HERE = {
+    "accelerator": "use device=",
+    "devices": "use device=",
+    "max_epochs": "use epochs=",
+    "min_epochs": "use epochs=",
+    "max_steps": "use epochs= and num_batches_per_epoch=, or gradient_budget=",
+    "min_steps": "use epochs= and num_batches_per_epoch=",
+    "max_time": "use time_budget=",
+    "limit_train_batches": "use num_batches_per_epoch=",
+    "overfit_batches": "use num_batches_per_epoch=",
+    "fast_dev_run": "use epochs=1 and num_batches_per_epoch=1",
+    "gradient_clip_val": "use clip_gradient=",
+    "gradient_clip_algorithm": "use clip_gradient=",
+    "accumulate_grad_batches": "use batch_size=",
+    "precision": "train in the precision of the windows",
+}
+
+
+def _check_trainer_kwargs(given: Any) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ArgumentError(
+            f"trainer_kwargs={given!r}: expected a dict of lightning.Trainer's "
+            "arguments, e.g. {'enable_progress_bar': False}."
+        )
+    check_names("lightning.Trainer", given, inspect.signature(pl.Trainer).parameters)
+    for name, instead in DECIDED_HERE.items():
+        if name in given:
             raise ArgumentError(
-                f"trainer_kwargs has {name!r}; use ScottTrainer({argument}=…) instead."
+                f"trainer_kwargs has {name!r}, which ScottTrainer decides: {instead}."
             )
-    return kwargs
+    return dict(given)
 
 
 def _resolve_device(device: str | torch.device) -> torch.device:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from pts_scott._arguments import one_of, whole_number
 from pts_scott.errors import (
+    ArgumentError,
     DataError,
     EmptyDatasetError,
     InfiniteValuesError,
@@ -81,7 +82,7 @@ class SeriesStore:
         targets: list[np.ndarray] = []
         starts: list[Any] = []
         item_ids: list[str] = []
-        for position, entry in enumerate(dataset):
+        for position, entry in enumerate(_entries(dataset)):
             given = entry.get("item_id")
             item_id = str(position if given is None else given)
             targets.append(_read_target(entry, item_id))
@@ -111,6 +112,8 @@ class SeriesStore:
         if missing is None:
             return store
         observed = ~values.isnan()
+        if not bool(observed.any()):
+            raise EmptyDatasetError("no series has a value: all targets are missing.")
         return replace(store, values=values.nan_to_num_(nan=0.0), observed=observed)
 
     def _first(self, test: Callable[[Tensor], Tensor], chunk: int = 2**22) -> int | None:
@@ -346,6 +349,17 @@ class WindowIndex:
         return numbers, self.series.timeline.origins[numbers] + starts.cpu().numpy()
 
 
+def require_windows(windows: Any) -> WindowIndex:
+    """``windows`` if it is a window index, or how to make one."""
+    if not isinstance(windows, WindowIndex):
+        raise ArgumentError(
+            f"expected windows, not a {type(windows).__name__}: make them with "
+            "estimator.create_windows(dataset), or with WindowIndex.from_dataset("
+            "dataset, freq, context_length, prediction_length)."
+        )
+    return windows
+
+
 class _Gathered:
     """The pieces of one batch, each made only when a model asks for it."""
 
@@ -397,6 +411,22 @@ def _like(pad: Tensor, values: Tensor) -> Tensor:
     return pad if values.ndim == 2 else pad[..., None]
 
 
+def _entries(dataset: Any) -> Iterable[Mapping[str, Any]]:
+    """The entries of a dataset, which are what GluonTS calls data entries."""
+    if not isinstance(dataset, Iterable) or isinstance(dataset, Mapping | pd.DataFrame):
+        raise DataError(
+            f"{type(dataset).__name__} is not a dataset: expected entries with 'start' "
+            "and 'target', e.g. gluonts.dataset.common.ListDataset(entries, freq='h')."
+        )
+    for entry in dataset:
+        if not isinstance(entry, Mapping):
+            raise DataError(
+                f"the dataset holds a {type(entry).__name__}; expected entries such as "
+                "{'item_id': 'a', 'start': '2024-01-01', 'target': values}."
+            )
+        yield entry
+
+
 def _read_field(entry: Mapping[str, Any], name: str, item_id: str) -> Any:
     try:
         return entry[name]
@@ -412,7 +442,10 @@ def _read_target(entry: Mapping[str, Any], item_id: str) -> np.ndarray:
     target = _read_field(entry, "target", item_id)
     try:
         if not isinstance(target, np.ndarray) or target.dtype.kind != "f":
-            target = np.asarray(target, dtype=np.float64)
+            given = np.asarray(target)
+            if given.dtype.kind in "USc":
+                raise TypeError(f"it holds {given.dtype.name}")
+            target = given.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise DataError(
             f"the target of series {item_id!r} is not numeric: {error}"

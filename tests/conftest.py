@@ -25,6 +25,7 @@ def quiet_trainer(**kwargs: Any) -> ScottTrainer:
     settings: dict[str, Any] = {
         "epochs": 1,
         "num_batches_per_epoch": 20,
+        "anchor_batch_size": 16,  # the few strata of small data, well above a mini-batch
         "compile": False,
         "seed": 1,
         "trainer_kwargs": QUIET,

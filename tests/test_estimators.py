@@ -275,6 +275,18 @@ def test_defaults_are_the_papers_sizes(cls):
     assert size == expected[cls]
 
 
+@pytest.mark.parametrize("cls", ESTIMATORS)
+@pytest.mark.parametrize("kind", [np.float64, np.int64, list])
+def test_forecasts_take_the_types_that_training_takes(cls, kind):
+    rows = np.round(10 * seasonal(60))
+    data = [
+        {**entry, "target": row.tolist() if kind is list else row.astype(kind)}
+        for entry, row in zip(dataset(rows, "h"), rows)
+    ]
+    predictor = make(cls, trainer=quiet_trainer()).train(data)
+    assert all(np.isfinite(f.mean).all() for f in predictor.predict(data))
+
+
 def test_starts_may_be_timestamps_on_either_stack():
     entries = [{"start": pd.Timestamp("2020-01-01"), "target": seasonal(60)[0]}]
     make(VAREstimator, trainer=quiet_trainer()).train(entries)
@@ -301,6 +313,9 @@ def test_an_unknown_argument_of_train_names_the_nearest():
         ({"context_length": -1}, "context_length=-1"),
         ({"trainer": "scott"}, "trainer=ScottTrainer"),
         ({"stride": 0}, "stride=0"),
+        ({"scaling": "no"}, "scaling='no'"),
+        ({"loss_function": "smape"}, "Did you mean 'sMAPE'"),
+        ({"widths": 8.5}, "widths=8.5"),
         ({"context": "none"}, "context='none'"),
         ({"loss_function": "MAE"}, "loss_function='MAE'"),
         ({"stack_types": "X"}, "stack_types='X'"),
@@ -320,9 +335,10 @@ def test_a_frequency_that_pandas_does_not_know_is_refused():
         VAREstimator(freq="hourly", prediction_length=2)
 
 
-def test_an_empty_hidden_layer_list_is_refused():
-    with pytest.raises(ArgumentError, match="hidden_dimensions is empty"):
-        SimpleFeedForwardEstimator(freq="h", prediction_length=2, hidden_dimensions=[])
+@pytest.mark.parametrize("given", [[], 40, "40", [0], [1.5]])
+def test_hidden_layers_that_are_no_sizes_are_refused(given):
+    with pytest.raises(ArgumentError, match="hidden_dimensions"):
+        SimpleFeedForwardEstimator(freq="h", prediction_length=2, hidden_dimensions=given)
 
 
 @pytest.mark.parametrize(

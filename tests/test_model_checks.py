@@ -53,6 +53,26 @@ class CoupledAndTiny(TinyNetwork):
         return 1e-6 * super().loss(past_target - past_target.mean(), future_target)
 
 
+class NoLoss(TinyNetwork):
+    def loss(self, past_target, future_target):
+        return None
+
+
+class Detached(TinyNetwork):
+    def loss(self, past_target, future_target):
+        return super().loss(past_target, future_target).detach()
+
+
+class Broken(TinyNetwork):
+    def loss(self, past_target, future_target):
+        return self.layers(past_target[:, :2]).mean(dim=1)
+
+
+class NotFinite(TinyNetwork):
+    def loss(self, past_target, future_target):
+        return super().loss(past_target, future_target) * float("nan")
+
+
 class WithBatchNorm(TinyNetwork):
     def __init__(self) -> None:
         super().__init__()
@@ -73,6 +93,10 @@ class Frozen(TinyNetwork):
         (ScaledByTheBatch, BatchCoupledLossError, "by its own context"),
         (CoupledInTrainingOnly, BatchCoupledLossError, "windows beside it"),
         (CoupledAndTiny, BatchCoupledLossError, "windows beside it"),
+        (NoLoss, WindowLossError, "returned NoneType"),
+        (Detached, WindowLossError, "does not depend on the parameters"),
+        (Broken, WindowLossError, r"past_target \(3, 6\).*cannot be multiplied"),
+        (NotFinite, ModelError, "before any training"),
         (WithBatchNorm, BatchNormError, r"layers\.1.*LayerNorm"),
         (Frozen, ModelError, "nothing to train"),
     ],

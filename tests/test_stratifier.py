@@ -238,6 +238,17 @@ def test_the_default_policy_suits_the_frequency(freq, expected):
     assert repr(default_stratifier(freq)) == expected
 
 
+def test_a_list_of_parts_is_understood():
+    assert (
+        repr(Stratifier.calendar(["hour", "day"])) == "Stratifier.calendar('hour', 'day')"
+    )
+
+
+def test_a_dataset_in_place_of_windows_is_refused():
+    with pytest.raises(ArgumentError, match="create_windows"):
+        Stratifier.series().describe([{"start": "2020-01-01", "target": [1.0]}])
+
+
 def test_labels_that_python_holds_equal_are_one_stratum(windows):
     labels = [1, 1.0, True, np.int64(1), np.float32(1.0)]
     policy = Stratifier.custom(lambda i, moment, _: (labels[moment.hour % 5], 0.5))
@@ -319,7 +330,13 @@ def raises(item_id, forecast_start, instance):
 
 
 @pytest.mark.parametrize(
-    ("function", "message"), [(raises, "boom"), (lambda *_: [1], "unhashable")]
+    ("function", "message"),
+    [
+        (raises, "boom"),
+        (lambda *_: [1], "unhashable"),
+        (lambda *_: None, "returned None"),
+        (lambda *_: float("nan"), "returned nan"),
+    ],
 )
 def test_a_function_that_fails_is_reported_with_the_window(function, message, windows):
     with pytest.raises(StratificationError, match=rf"'s0' at 2021-03-01.*{message}"):

@@ -14,10 +14,12 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
 from pts_scott import ScottTrainer, Stratifier, WindowIndex, lightning_loop
+from pts_scott.budget import History
 from pts_scott.errors import ArgumentError, ScottError, UnknownArgumentError
 from pts_scott.gradients import Gradients, Losses
 from pts_scott.lightning_loop import _Kept, evaluate
 from pts_scott.scott import METHODS, Scott
+from pts_scott.trainer import DECIDED_HERE
 
 COLUMNS = [
     "step",
@@ -84,7 +86,7 @@ def test_a_gradient_budget_is_used_but_never_exceeded(method):
     )
     fit(trainer)
     used = trainer.history["gradients"].iloc[-1]
-    largest = 117 + 8 if method == "svrg" else 40
+    largest = 117 + 8 if method == "svrg" else 48 + 8
     assert budget - largest < used <= budget
 
 
@@ -317,9 +319,40 @@ def test_a_second_run_starts_its_history_anew():
     assert trainer.history["train_loss"].tolist() == first["train_loss"].tolist()
 
 
-def test_one_stratum_is_warned_about():
-    with pytest.warns(UserWarning, match="into one stratum"):
-        fit(quiet_trainer(stratifier=Stratifier.calendar("year")))
+def test_an_anchor_smaller_than_a_mini_batch_is_warned_about():
+    with pytest.warns(UserWarning, match="1 strata x anchor_batch_size=31 rests"):
+        fit(quiet_trainer(stratifier=Stratifier.calendar("year"), anchor_batch_size=31))
+
+
+def test_divergence_is_warned_about_once():
+    with pytest.warns(
+        UserWarning, match="training diverges. Lower learning_rate"
+    ) as seen:
+        fit(quiet_trainer(learning_rate=1e200, epochs=3, gamma=None))
+    assert sum("training diverges" in str(warning.message) for warning in seen) == 1
+
+
+def test_an_anchor_without_a_step_is_counted_but_makes_no_row():
+    # 3 strata x 16 windows and steps of 2 x 32: the budget ends behind the second anchor.
+    trainer = quiet_trainer(gamma=None, inner_steps=1, epochs=None, gradient_budget=112)
+    fit(trainer)
+    assert trainer.history["train_loss"].notna().all()
+    history = History()
+    history.extend(gradients=5)
+    history.add(step=1, gradients=10, train_loss=0.5)
+    history.extend(gradients=15)
+    assert history.frame()["gradients"].tolist() == [15]
+
+
+@pytest.mark.parametrize("network", [TinyNetwork, "network"])
+def test_what_is_not_a_network_is_refused(network):
+    with pytest.raises(ArgumentError, match="an instance of torch.nn.Module"):
+        quiet_trainer().fit(network, wave_windows())
+
+
+def test_a_dataset_in_place_of_windows_is_refused_with_what_to_do():
+    with pytest.raises(ArgumentError, match="WindowIndex.from_dataset"):
+        quiet_trainer().fit(tiny_network(), [{"start": "2024-01-01", "target": [1.0]}])
 
 
 @pytest.mark.slow
@@ -347,6 +380,8 @@ def test_without_a_compiler_it_says_so_and_stays_eager(monkeypatch):
 def test_an_unknown_argument_names_the_nearest():
     with pytest.raises(UnknownArgumentError, match="'lerning_rate'.*'learning_rate'"):
         ScottTrainer(lerning_rate=0.1)
+    with pytest.raises(UnknownArgumentError, match="'lr'. Did you mean 'learning_rate'"):
+        ScottTrainer(lr=0.1)
 
 
 @pytest.mark.parametrize(
@@ -412,14 +447,24 @@ def test_a_random_length_is_for_methods_with_an_anchor():
     assert trainer.history["step"].tolist() == [5, 10, 15, 20]
 
 
-@pytest.mark.parametrize(
-    "name", ["max_epochs", "gradient_clip_val", "accelerator", "devices"]
-)
+@pytest.mark.parametrize("given", [3, ["callbacks"]])
+def test_trainer_kwargs_that_are_no_dict_are_refused(given):
+    with pytest.raises(ArgumentError, match="expected a dict"):
+        ScottTrainer(trainer_kwargs=given)
+
+
+def test_an_optimizer_in_place_of_a_factory_is_refused():
+    made = torch.optim.SGD(tiny_network().parameters(), lr=0.1)
+    with pytest.raises(ArgumentError, match="a function that makes one"):
+        ScottTrainer(optimizer=made)
+
+
+@pytest.mark.parametrize("name", DECIDED_HERE)
 def test_what_the_trainer_decides_is_not_taken_from_trainer_kwargs(name):
-    with pytest.raises(ArgumentError, match="instead"):
+    with pytest.raises(ArgumentError, match=f"'{name}', which ScottTrainer decides"):
         ScottTrainer(trainer_kwargs={name: 3})
 
 
 def test_a_gradient_budget_below_one_step_is_refused():
-    with pytest.raises(ArgumentError, match="first step .* needs 67 gradients"):
+    with pytest.raises(ArgumentError, match="first step .* needs 112 gradients"):
         fit(quiet_trainer(gradient_budget=10, stratifier=Stratifier.series()))

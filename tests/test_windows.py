@@ -184,12 +184,32 @@ def test_series_without_item_id_are_known_by_their_place():
         ({"start": "2020-01-01"}, "no field 'target'"),
         ({"target": [1.0, 2.0]}, "no field 'start'"),
         ({"start": "2020-01-01", "target": ["a", "b"]}, "not numeric"),
+        ({"start": "2020-01-01", "target": ["1", "2"]}, "not numeric"),
+        ({"start": "2020-01-01", "target": [1j, 2j]}, "not numeric"),
+        ("start", "holds a str"),
         ({"start": "2020-01-01", "target": np.zeros((2, 2, 2))}, "has shape"),
     ],
 )
 def test_unusable_entries_are_refused(entry, message):
     with pytest.raises(DataError, match=message):
         WindowIndex.from_dataset([entry], "D", 1, 1)
+
+
+@pytest.mark.parametrize("given", [None, {"start": 1}, pd.DataFrame({"a": [1]})])
+def test_what_is_not_a_dataset_is_refused(given):
+    with pytest.raises(DataError, match="ListDataset"):
+        WindowIndex.from_dataset(given, "D", 1, 1)
+
+
+def test_series_without_any_value_are_refused():
+    entry = {"start": "2020-01-01", "target": [np.nan] * 9}
+    with pytest.raises(EmptyDatasetError, match="all targets are missing"):
+        WindowIndex.from_dataset([entry], "D", 1, 1)
+
+
+def test_an_empty_series_is_a_short_one():
+    with pytest.raises(ShortSeriesError, match="'0'"):
+        WindowIndex.from_dataset([{"start": "2020-01-01", "target": []}], "D", 1, 1)
 
 
 def test_series_of_different_dimensions_are_refused():
