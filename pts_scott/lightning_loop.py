@@ -162,7 +162,7 @@ class OuterLoopModule(pl.LightningModule):
             "seconds": self.clock.seconds,
         }
         self.outer += 1
-        if report.steps == 0:  # an anchor, and then the budget was used up
+        if report.steps == 0:  # an anchor, then a budget at its end or a length of zero
             self.history.extend(**spent)
             return
         self.history.add(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from pts_scott.orders import Order, sort_windows
 from pts_scott.policies import Calendar
-from pts_scott.stratifier import Stratifier, combine
+from pts_scott.stratifier import Codes, Stratifier, combine
 from pts_scott.timeline import parse_offset, step_days
 from pts_scott.windows import WindowIndex
 
@@ -30,16 +31,18 @@ class Strata:
         Windows in each stratum, |D_i|, of shape (B,).
     sorted
         All windows in the order of their strata.
-    examples
-        For each stratum, what one of its windows is: series, moment, and the code of
-        each factor of the policy.
+    parts
+        The codes of each factor of the policy.
+    index
+        The windows.
     """
 
     stratifier: Stratifier
     codes: np.ndarray
     sizes: Tensor
     sorted: Order
-    examples: pd.DataFrame
+    parts: Sequence[Codes]
+    index: WindowIndex
 
     @classmethod
     def build(cls, stratifier: Stratifier, windows: WindowIndex) -> Strata:
@@ -53,14 +56,7 @@ class Strata:
         result = sort_windows(combine(parts), windows)
         fitted.check_sizes(result.sizes)
         sizes = torch.from_numpy(result.sizes).to(windows.device)
-        first = result.order.windows(sizes.cumsum(0) - sizes).cpu().numpy()
-        series, rows = windows.rows(first)
-        examples = pd.DataFrame(
-            dict(enumerate(part.at(first, series, rows) for part in parts))
-        )
-        examples["item_id"] = [windows.series.item_ids[i] for i in series]
-        examples["moment"] = windows.series.timeline.moments[rows]
-        return cls(fitted, result.codes, sizes, result.order, examples)
+        return cls(fitted, result.codes, sizes, result.order, parts, windows)
 
     def __len__(self) -> int:
         """The number of strata, B."""
@@ -79,8 +75,8 @@ class Strata:
 
     def to(self, device: torch.device | str) -> Strata:
         """The same strata with their tensors on another device."""
-        sizes, order = self.sizes.to(device), self.sorted.to(device)
-        return Strata(self.stratifier, self.codes, sizes, order, self.examples)
+        moved = self.sizes.to(device), self.sorted.to(device)
+        return Strata(self.stratifier, self.codes, *moved, self.parts, self.index)
 
     def draw(self, size: int, generator: torch.Generator) -> Tensor:
         """``size`` windows from each stratum, uniform and independent: (B · size,)."""
@@ -92,19 +88,28 @@ class Strata:
         starts = self.sizes.cumsum(0) - self.sizes
         return self.sorted.windows((starts[:, None] + place).reshape(-1))
 
-    def label(self, stratum: int) -> str:
-        """What a stratum is, for a person."""
-        example = self.examples.iloc[stratum]
-        return "; ".join(
-            factor.label(example["item_id"], example["moment"], int(example[number]))
-            for number, factor in enumerate(self.stratifier.factors())
-        )
+    def labels(self, strata: Sequence[int]) -> list[str]:
+        """What some strata are, for a person, told from the first window of each."""
+        starts = (self.sizes.cumsum(0) - self.sizes)[list(strata)]
+        numbers = self.sorted.windows(starts).cpu().numpy()
+        series, rows = self.index.rows(numbers)
+        moments = self.index.series.timeline.moments[rows]
+        names = [self.index.series.item_ids[i] for i in series]
+        factors = self.stratifier.factors()
+        codes = [part.at(numbers, series, rows) for part in self.parts]
+        return [
+            "; ".join(
+                factor.label(names[k], moments[k], int(own[k]))
+                for factor, own in zip(factors, codes, strict=True)
+            )
+            for k in range(len(numbers))
+        ]
 
     def table(self) -> pd.DataFrame:
         """One row a stratum: its label, windows and weight."""
         return pd.DataFrame(
             {
-                "label": [self.label(stratum) for stratum in range(len(self))],
+                "label": self.labels(range(len(self))),
                 "windows": self.sizes.cpu().numpy(),
                 "weight": self.weights.cpu().numpy(),
             },
@@ -113,9 +118,10 @@ class Strata:
 
     def __str__(self) -> str:
         smallest, count = int(self.sizes.argmin()), int(self.sizes.sum())
+        (label,) = self.labels([smallest])
         return (
             f"{self.stratifier}: {len(self)} strata of {count} windows; the smallest is "
-            f"{self.label(smallest)!r} with {int(self.sizes[smallest])}"
+            f"{label!r} with {int(self.sizes[smallest])}"
         )
 
 
