@@ -32,7 +32,7 @@ from pts_scott._arguments import (
 )
 from pts_scott.errors import ArgumentError, DataError
 from pts_scott.networks import POINT_LOSSES, LSTMNetwork, VARNetwork
-from pts_scott.randomness import fresh_seed, isolated
+from pts_scott.randomness import isolated
 from pts_scott.stacks import stack
 from pts_scott.timeline import parse_offset
 from pts_scott.trainer import ScottTrainer
@@ -138,7 +138,7 @@ class ScottEstimator(Estimator):
                 f"{type(self).__name__} forecasts univariate series, but the targets "
                 f"have {dimensions} dimensions; pass one entry for each dimension."
             )
-        seed = self.trainer.seed if self.trainer.seed is not None else fresh_seed()
+        seed = self.trainer.next_seed()
         with isolated(seed, self.trainer.device):
             network = self.create_network(dimensions)
             self.trainer.fit(network, windows, validation, seed=seed)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -57,6 +57,16 @@ class Losses(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         return self.network.loss(**{name: batch[name] for name in self.fields})  # type: ignore[operator, no-any-return]
+
+    @contextmanager
+    def mode(self, training: bool) -> Iterator[None]:
+        """Training or evaluation mode for a while, and then the old one again."""
+        before = self.training
+        self.train(training)
+        try:
+            yield
+        finally:
+            self.train(before)
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """Parameters that are trained, by name; tied weights once."""
@@ -122,8 +132,7 @@ class Gradients:
 
     def uniform(self, batch: Batch) -> Update:
         """∇f_ξ(θ): the mean gradient of a uniform mini-batch."""
-        size = _size(batch)
-        return self.stratified(batch, batch["past_target"].new_full((size,), 1 / size))
+        return self.stratified(batch, _equal_weights(batch))
 
     def stratified(self, batch: Batch, weights: Tensor) -> Update:
         """Σ_j weights_j ∇f_j(θ) in one batched pass.
@@ -160,8 +169,7 @@ class Gradients:
         coefficient: Tensor,
         batch: Batch,
     ) -> tuple[Tensors, Tensor]:
-        size = _size(batch)
-        weights = batch["past_target"].new_full((size,), 1 / size)
+        weights = _equal_weights(batch)
         # Dropout draws from torch's own generator: the second pass sees the masks of
         # the first, or the difference of the two gradients would be noise.
         state = _random_state(weights.device) if self.stochastic else None
@@ -209,8 +217,7 @@ class Gradients:
         coefficient: Tensor,
         batch: Batch,
     ) -> tuple[Tensors, Tensor]:
-        size = _size(batch)
-        weights = batch["past_target"].new_full((size,), 1 / size)
+        weights = _equal_weights(batch)
         now, loss = self._functional(parameters, batch, weights)
         then, _ = self._functional(snapshot, batch, weights)
         direction = tuple(
@@ -257,6 +264,12 @@ def _foreach_control_variate(
     difference = torch._foreach_sub(then, anchor)
     torch._foreach_mul_(difference, coefficient)
     return tuple(torch._foreach_sub(now, difference))
+
+
+def _equal_weights(batch: Batch) -> Tensor:
+    """1/M for each of the M windows of a mini-batch."""
+    size = _size(batch)
+    return batch["past_target"].new_full((size,), 1 / size)
 
 
 def _size(batch: Batch) -> int:

@@ -85,10 +85,8 @@ class OuterLoopModule(pl.LightningModule):
         self.outer = 0
         self._diverged = False
         self.strata_count = len(strata) if strata is not None else len(windows)
-        self._anchor_cost = (
-            plan.settings.anchor_size(strata, windows) if plan.settings.has_anchor else 0
-        )
         self._step_cost = plan.settings.step_size(strata, windows)
+        self._first_cost = plan.settings.first_step_size(strata, windows)
         self._kept = _Kept(plan.output, gradients.parameters, generators.output)
         self.scott = Scott(
             gradients,
@@ -110,8 +108,7 @@ class OuterLoopModule(pl.LightningModule):
             yield self.outer
 
     def _epoch_is_full(self) -> bool:
-        cost = self._anchor_cost + self._step_cost
-        return self.steps >= self._epoch_end() or not self._allowed(cost)
+        return self.steps >= self._epoch_end() or not self._allowed(self._first_cost)
 
     def _epoch_end(self) -> int:
         """Steps that are due at the end of the current epoch."""
@@ -150,9 +147,14 @@ class OuterLoopModule(pl.LightningModule):
 
     def _coefficient(self) -> float:
         if isinstance(self.plan.coefficient, str):  # "linear": from 1 to 0
-            spent = self.plan.budget.spent
-            return 1.0 - spent(self.steps, self.clock.seconds, self.gradients.count)
+            return 1.0 - self._spent()
         return self.plan.coefficient
+
+    def _spent(self) -> float:
+        """The share of the budget that is used up."""
+        return self.plan.budget.spent(
+            self.steps, self.clock.seconds, self.gradients.count
+        )
 
     def _record(self, report: OuterLoop) -> None:
         train_loss = float(report.loss)  # waits for the device: seconds are whole
@@ -180,11 +182,8 @@ class OuterLoopModule(pl.LightningModule):
                 "Lower learning_rate, or set clip_gradient.",
                 stacklevel=2,
             )
-        share = self.plan.budget.spent(
-            self.steps, self.clock.seconds, self.gradients.count
-        )
         self.log("train_loss", train_loss, prog_bar=True, batch_size=1)
-        self.log("done", share, prog_bar=True, batch_size=1)
+        self.log("done", self._spent(), prog_bar=True, batch_size=1)
 
     # -- Lightning's hooks ----------------------------------------------------------
 
@@ -203,7 +202,7 @@ class OuterLoopModule(pl.LightningModule):
         self._kept.restore()
 
     def on_train_epoch_end(self) -> None:
-        if not self._allowed(self._anchor_cost + self._step_cost):
+        if not self._allowed(self._first_cost):
             self.trainer.should_stop = True
 
     def on_validation_start(self) -> None:
@@ -222,16 +221,12 @@ class OuterLoopModule(pl.LightningModule):
 
 def evaluate(losses: Losses, windows: WindowIndex) -> Tensor:
     """The mean loss over all windows of an index, in evaluation mode."""
-    was_training = losses.training
-    losses.eval()
     numbers = torch.arange(len(windows), device=windows.device)
     batches = (
         windows.gather(part, losses.fields) for part in numbers.split(EVALUATION_BATCH)
     )
-    try:
+    with losses.mode(training=False):
         return mean_loss(losses, batches)
-    finally:
-        losses.train(was_training)
 
 
 class _Kept:

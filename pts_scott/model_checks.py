@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -41,7 +38,7 @@ def is_stochastic(losses: Losses, windows: WindowIndex) -> bool:
     """Whether the training pass draws random numbers, as dropout does."""
     batch = windows.gather(_probe_windows(windows, 1), losses.fields)
     before = _random_states(windows.device)
-    with _mode(losses, training=True), torch.no_grad():
+    with losses.mode(training=True), torch.no_grad():
         losses(batch)
     after = _random_states(windows.device)
     return any(not torch.equal(x, y) for x, y in zip(before, after, strict=True))
@@ -52,16 +49,6 @@ def _random_states(device: torch.device) -> list[torch.Tensor]:
     return (
         [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
     )
-
-
-@contextlib.contextmanager
-def _mode(losses: Losses, training: bool) -> Iterator[None]:
-    before = losses.training
-    losses.train(training)
-    try:
-        yield
-    finally:
-        losses.train(before)
 
 
 def _check_parameters(losses: Losses, windows: WindowIndex) -> None:
@@ -106,7 +93,7 @@ def _check_one_loss_a_window(
     losses: Losses, windows: WindowIndex, training: bool
 ) -> None:
     numbers = _probe_windows(windows, PROBES)
-    with _mode(losses, training), torch.no_grad():
+    with losses.mode(training), torch.no_grad():
         together = _probe(losses, windows.gather(numbers, losses.fields))
         _check_shape(losses.network, together, len(numbers))
         alone = torch.cat(

@@ -70,6 +70,11 @@ class Settings:
             return self.anchor_size(strata, windows)
         return self.batch_size * (2 if self.has_anchor else 1)
 
+    def first_step_size(self, strata: Strata | None, windows: WindowIndex) -> int:
+        """Gradients that the first step of an outer loop needs, its anchor included."""
+        anchor = self.anchor_size(strata, windows) if self.has_anchor else 0
+        return anchor + self.step_size(strata, windows)
+
 
 class OuterLoop(NamedTuple):
     """What one outer loop did; tensors are read only by who needs their numbers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -67,6 +68,11 @@ class Strata:
         """w_i = |D_i| / |D|, in float64."""
         return self.sizes.double() / self.sizes.sum()
 
+    @cached_property
+    def starts(self) -> Tensor:
+        """The place in the order at which each stratum begins."""
+        return self.sizes.cumsum(0) - self.sizes
+
     @property
     def order(self) -> Tensor:
         """The numbers of all windows, sorted by stratum: a list made when asked for."""
@@ -85,13 +91,11 @@ class Strata:
         # In double precision a stratum may hold 2^53 windows before a draw is skewed.
         place = torch.rand(shape, generator=generator, dtype=torch.float64, device=device)
         place = (place * self.sizes[:, None]).long()
-        starts = self.sizes.cumsum(0) - self.sizes
-        return self.sorted.windows((starts[:, None] + place).reshape(-1))
+        return self.sorted.windows((self.starts[:, None] + place).reshape(-1))
 
     def labels(self, strata: Sequence[int]) -> list[str]:
         """What some strata are, for a person, told from the first window of each."""
-        starts = (self.sizes.cumsum(0) - self.sizes)[list(strata)]
-        numbers = self.sorted.windows(starts).cpu().numpy()
+        numbers = self.sorted.windows(self.starts[list(strata)]).cpu().numpy()
         series, rows = self.index.rows(numbers)
         moments = self.index.series.timeline.moments[rows]
         names = [self.index.series.item_ids[i] for i in series]

@@ -244,8 +244,7 @@ class ScottTrainer(stack.TrainerBase):
                 "output='best' needs validation data to choose by: pass validation_data "
                 "to the estimator's train, or validation_windows to fit."
             )
-        seed = seed if seed is not None else self.seed
-        seed = seed if seed is not None else fresh_seed()
+        seed = self.next_seed() if seed is None else seed
         self._history = History()
         losses = Losses(network)
         with isolated(seed, self.device):
@@ -274,6 +273,10 @@ class ScottTrainer(stack.TrainerBase):
             self._run(module)
         losses.eval()
 
+    def next_seed(self) -> int:
+        """The seed of a run: the trainer's, or a new one each time if it has none."""
+        return fresh_seed() if self.seed is None else self.seed
+
     def _stratify(self, windows: WindowIndex) -> Strata | None:
         if self.settings.method in ("svrg", "plain"):
             return None
@@ -291,14 +294,11 @@ class ScottTrainer(stack.TrainerBase):
         return strata
 
     def _check_gradient_budget(self, windows: WindowIndex) -> None:
-        settings = self.settings
-        need = settings.step_size(self.strata, windows)
-        if settings.has_anchor:
-            need += settings.anchor_size(self.strata, windows)
+        need = self.settings.first_step_size(self.strata, windows)
         if self.gradient_budget is not None and self.gradient_budget < need:
             raise ArgumentError(
                 f"gradient_budget={self.gradient_budget}: the first step of "
-                f"method={settings.method!r} needs {need} gradients here."
+                f"method={self.settings.method!r} needs {need} gradients here."
             )
 
     def _plan(self) -> Plan:

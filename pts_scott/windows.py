@@ -8,6 +8,7 @@ range of a whole batch are read from it in one indexing operation.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -268,8 +269,7 @@ class WindowIndex:
 
     def to(self, device: torch.device | str) -> WindowIndex:
         """The same windows with the series on another device."""
-        moved = object.__new__(WindowIndex)
-        moved.__dict__.update(self.__dict__)
+        moved = copy.copy(self)
         moved.series = self.series.to(device)
         moved.counts, moved.firsts = self.counts.to(device), self.firsts.to(device)
         moved._ends = self._ends.to(device)
@@ -278,11 +278,10 @@ class WindowIndex:
 
     def last(self) -> WindowIndex:
         """The last window of each series, on which GluonTS validates."""
-        moved = object.__new__(WindowIndex)
-        moved.__dict__.update(self.__dict__)
+        last = copy.copy(self)
         lengths = self.series.lengths
-        moved._finish(torch.ones_like(lengths), lengths - self.prediction_length)
-        return moved
+        last._finish(torch.ones_like(lengths), lengths - self.prediction_length)
+        return last
 
     def locate(self, windows: Tensor) -> tuple[Tensor, Tensor]:
         """Series and forecast start, as a step of that series, of each window."""
