@@ -18,6 +18,7 @@ COLUMNS = (
     "train_loss",
     "val_loss",
     "update_norm",
+    "compile_seconds",
 )
 
 
@@ -85,6 +86,8 @@ class History:
     """One row for each outer loop."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
+    #: Seconds that compilation took; they are not in ``seconds``.
+    compile_seconds: float = 0.0
 
     def add(self, **row: Any) -> None:
         """Add the row of one outer loop; its validation loss may follow."""
@@ -102,4 +105,5 @@ class History:
 
     def frame(self) -> pd.DataFrame:
         """The rows as a table, with the columns in their documented order."""
-        return pd.DataFrame(self.rows, columns=list(COLUMNS))
+        table = pd.DataFrame(self.rows, columns=list(COLUMNS))
+        return table.assign(compile_seconds=self.compile_seconds)

@@ -4,7 +4,7 @@ All of them rest on one thing, the gradient of a weighted sum of window losses a
 given parameters. There are two ways to take it, with one meaning: by autograd on
 the module as it is (fast without compilation, and keeps fused kernels such as the
 LSTM's), and by ``torch.func`` inside one compiled function. Parameters, snapshot
-and anchor are tuples of plain tensors in the order of ``Losses.parameters``.
+and anchor are tuples of plain tensors in the order of ``Gradients.parameters``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from pts_scott.errors import WindowLossError
 from pts_scott.windows import Batch
 
 Tensors = tuple[Tensor, ...]
+
+BACKEND = "inductor"  # of torch.compile
 
 WINDOW_FIELDS = (
     "past_target",
@@ -126,13 +128,17 @@ class Gradients:
         self._single: _Single = self._autograd
         self._pair: _Pair = self._autograd_pair
         if compiled:
-            # torch.func takes its own gradients; autograd has nothing to record here.
-            self._single = torch.no_grad()(torch.compile(_own_code(self._functional)))
-            self._pair = torch.no_grad()(torch.compile(_own_code(self._functional_pair)))
+            self._single = compiled_method(self.functional)
+            self._pair = compiled_method(self.functional_pair)
+
+    def use_autograd(self) -> None:
+        """Compile nothing from now on."""
+        self.compiled = False
+        self._single, self._pair = self._autograd, self._autograd_pair
 
     def uniform(self, batch: Batch) -> Update:
         """∇f_ξ(θ): the mean gradient of a uniform mini-batch."""
-        return self.stratified(batch, _equal_weights(batch))
+        return self.stratified(batch, equal_weights(batch))
 
     def stratified(self, batch: Batch, weights: Tensor) -> Update:
         """Σ_j weights_j ∇f_j(θ) in one batched pass.
@@ -143,11 +149,13 @@ class Gradients:
         return Update(*self._single(self.parameters, batch, weights))
 
     def control_variate(
-        self, batch: Batch, snapshot: Tensors, anchor: Tensors, coefficient: Tensor
+        self, batch: Batch, snapshot: Tensors, anchor: Tensors, coefficient: float
     ) -> Update:
         """∇f_ξ(θ) − c · (∇f_ξ(snapshot) − anchor) on a uniform mini-batch ξ."""
         self.count += 2 * _size(batch)
-        return Update(*self._pair(self.parameters, snapshot, anchor, coefficient, batch))
+        # A number would be compiled into the function; a tensor may change.
+        c = torch.as_tensor(coefficient).to(anchor[0]) if self.compiled else coefficient
+        return Update(*self._pair(self.parameters, snapshot, anchor, c, batch))
 
     # -- by autograd, on the module as it is ----------------------------------------
 
@@ -166,10 +174,10 @@ class Gradients:
         parameters: Tensors,
         snapshot: Tensors,
         anchor: Tensors,
-        coefficient: Tensor,
+        coefficient: float | Tensor,
         batch: Batch,
     ) -> tuple[Tensors, Tensor]:
-        weights = _equal_weights(batch)
+        weights = equal_weights(batch)
         # Dropout draws from torch's own generator: the second pass sees the masks of
         # the first, or the difference of the two gradients would be noise.
         state = _random_state(weights.device) if self.stochastic else None
@@ -179,8 +187,10 @@ class Gradients:
         for tensor in snapshot:
             tensor.requires_grad_()
         then, _ = self._autograd(snapshot, batch, weights)
-        direction = _foreach_control_variate(now, then, anchor, coefficient)
-        return direction, loss
+        direction = own_tensors(now)
+        torch._foreach_add_(direction, then, alpha=-float(coefficient))
+        torch._foreach_add_(direction, anchor, alpha=float(coefficient))
+        return tuple(direction), loss
 
     def _repeatable(self, device: torch.device) -> AbstractContextManager[None]:
         """Without cuDNN where random numbers must repeat.
@@ -199,9 +209,11 @@ class Gradients:
 
     # -- by torch.func, to be compiled as one function ------------------------------
 
-    def _functional(
+    def functional(
         self, parameters: Tensors, batch: Batch, weights: Tensor
     ) -> tuple[Tensors, Tensor]:
+        """Σ_j weights_j ∇f_j and Σ_j weights_j f_j, in a form that compiles."""
+
         def weighted_loss(values: Tensors) -> Tensor:
             named = dict(zip(self.names, values, strict=True))
             return (weights * functional_call(self.losses, named, (batch,))).sum()
@@ -209,36 +221,41 @@ class Gradients:
         gradient, loss = grad_and_value(weighted_loss)(parameters)
         return gradient, loss
 
-    def _functional_pair(
+    def functional_pair(
         self,
         parameters: Tensors,
         snapshot: Tensors,
         anchor: Tensors,
-        coefficient: Tensor,
+        coefficient: float | Tensor,
         batch: Batch,
     ) -> tuple[Tensors, Tensor]:
-        weights = _equal_weights(batch)
-        now, loss = self._functional(parameters, batch, weights)
-        then, _ = self._functional(snapshot, batch, weights)
+        """V and the loss at the parameters, in a form that compiles."""
+        weights = equal_weights(batch)
+        now, loss = self.functional(parameters, batch, weights)
+        then, _ = self.functional(snapshot, batch, weights)
         direction = tuple(
             g - coefficient * (h - a) for g, h, a in zip(now, then, anchor, strict=True)
         )
         return direction, loss
 
 
-def _own_code(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The same method with a code object of its own.
+def compiled_method(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method, compiled, with a code object of its own.
 
     The compiler keeps its results, and counts its recompilations, with the code object:
     sharing it, the ninth network of a process would no longer be compiled.
     """
     function = method.__func__  # type: ignore[attr-defined]
     own = types.FunctionType(function.__code__.replace(), function.__globals__)
-    return types.MethodType(own, method.__self__)  # type: ignore[attr-defined]
+    bound = types.MethodType(own, method.__self__)  # type: ignore[attr-defined]
+    # torch.func takes its own gradients; autograd has nothing to record here.
+    return torch.no_grad()(torch.compile(bound, backend=BACKEND))
 
 
 _Single = Callable[[Tensors, Batch, Tensor], tuple[Tensors, Tensor]]
-_Pair = Callable[[Tensors, Tensors, Tensors, Tensor, Batch], tuple[Tensors, Tensor]]
+_Pair = Callable[
+    [Tensors, Tensors, Tensors, "float | Tensor", Batch], tuple[Tensors, Tensor]
+]
 
 
 def squared_norm(tensors: Sequence[Tensor]) -> Tensor:
@@ -257,16 +274,23 @@ def mean_loss(losses: Losses, batches: Iterable[Batch]) -> Tensor:
     return torch.as_tensor(total) / size
 
 
-def _foreach_control_variate(
-    now: Tensors, then: Tensors, anchor: Tensors, coefficient: Tensor
-) -> Tensors:
-    """G − c · (h − a), in new tensors: autograd may return one tensor twice."""
-    difference = torch._foreach_sub(then, anchor)
-    torch._foreach_mul_(difference, coefficient)
-    return tuple(torch._foreach_sub(now, difference))
+def own_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """The same tensors, safe to change in place.
+
+    Autograd may return one tensor for two parameters, or one number spread over many
+    places; only such are copied.
+    """
+    seen: set[int] = set()
+    result = []
+    for tensor in tensors:
+        spread = any(s == 0 and n > 1 for s, n in zip(tensor.stride(), tensor.shape))
+        shared = tensor.data_ptr() in seen
+        seen.add(tensor.data_ptr())
+        result.append(tensor.clone() if spread or shared else tensor)
+    return result
 
 
-def _equal_weights(batch: Batch) -> Tensor:
+def equal_weights(batch: Batch) -> Tensor:
     """1/M for each of the M windows of a mini-batch."""
     size = _size(batch)
     return batch["past_target"].new_full((size,), 1 / size)

@@ -7,6 +7,7 @@ is paid once in K steps.
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,9 +15,11 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 
 from pts_scott.budget import Budget, History, Stopwatch
+from pts_scott.fused import FusedStep, can_fuse
 from pts_scott.gradients import Gradients, Losses, Tensors, mean_loss
 from pts_scott.randomness import Generators
 from pts_scott.scott import OuterLoop, Scott, Settings, WindowDraws, geometric_length
@@ -85,6 +88,7 @@ class OuterLoopModule(pl.LightningModule):
         self.outer = 0
         self._diverged = False
         self.strata_count = len(strata) if strata is not None else len(windows)
+        self._anchor_size = plan.settings.anchor_size(strata, windows)
         self._step_cost = plan.settings.step_size(strata, windows)
         self._first_cost = plan.settings.first_step_size(strata, windows)
         self._kept = _Kept(plan.output, gradients.parameters, generators.output)
@@ -135,7 +139,18 @@ class OuterLoopModule(pl.LightningModule):
 
         report = self.scott.outer_loop(self._length(), self._coefficient(), exhausted)
         self.steps = before + report.steps
+        if self.scott.fused is not None:
+            self._advance(report.steps)
         self._record(report)
+
+    def _advance(self, steps: int) -> None:
+        """Tell Lightning of steps that its optimizer did not make: its global step."""
+        progress = (
+            self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
+        )
+        for part in (progress.total, progress.current):
+            part.ready += steps
+            part.completed += steps
 
     def _length(self) -> int:
         settings = self.plan.settings
@@ -195,7 +210,36 @@ class OuterLoopModule(pl.LightningModule):
         optimizer = self.optimizers()
         assert not isinstance(optimizer, list)
         self.scott.step = optimizer.step
+        if self.gradients.compiled:
+            self._compile(optimizer.optimizer)
         self.clock.start()
+
+    def _compile(self, optimizer: torch.optim.Optimizer) -> None:
+        """Compile before the clock starts; the seconds are in the history."""
+        began = time.perf_counter()
+        if self.device.type == "cpu" and can_fuse(optimizer) and not self._is_watched():
+            self.scott.fused = FusedStep(
+                self.gradients, self._gather, optimizer, self.plan.clip_gradient
+            )
+        try:
+            self.scott.warm_up(self._anchor_size)
+        except Exception as error:
+            # Any part of the compiler may fail on a network that runs well without it.
+            warnings.warn(
+                f"{type(self.losses.network).__name__} could not be compiled, so it is "
+                f"trained without: {type(error).__name__}: {str(error).splitlines()[0]}",
+                stacklevel=2,
+            )
+            self.scott.fused = None
+            self.gradients.use_autograd()
+        self.history.compile_seconds = time.perf_counter() - began
+
+    def _is_watched(self) -> bool:
+        """Whether a callback wants to be called at every single update."""
+        return any(
+            is_overridden("on_before_optimizer_step", callback, pl.Callback)
+            for callback in self.trainer.callbacks  # type: ignore[attr-defined]
+        )
 
     def on_train_end(self) -> None:
         self.clock.stop()

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from pts_scott.gradients import Gradients, Tensors, Update, squared_norm
+from pts_scott.fused import FusedStep, Outcome, clip_scale
+from pts_scott.gradients import (
+    Gradients,
+    Tensors,
+    Update,
+    own_tensors,
+    squared_norm,
+)
 from pts_scott.randomness import Generators
 from pts_scott.strata import Strata
 from pts_scott.windows import Batch, WindowIndex
@@ -151,6 +159,15 @@ class Scott:
         The method and its numbers.
     step
         The optimizer's update, from the gradients in ``.grad``.
+    clip_gradient
+        Largest norm of an update; None for no clipping.
+    fused
+        Makes whole steps in place of gradients and ``step``; None for none.
+    deferred
+        Ask for the early stop only when the next gradient is on its way, so that an
+        accelerator never waits for the answer. A gradient that turns out to be in vain
+        is counted, and its mini-batch is kept for the next outer loop: the parameters
+        are the same. None: everywhere but on the CPU.
     """
 
     def __init__(
@@ -162,6 +179,8 @@ class Scott:
         step: Callable[[], object],
         *,
         clip_gradient: float | None = None,
+        fused: FusedStep | None = None,
+        deferred: bool | None = None,
     ) -> None:
         self.gradients = gradients
         self.gather = gather
@@ -169,6 +188,12 @@ class Scott:
         self.settings = settings
         self.step = step
         self.clip_gradient = clip_gradient
+        self.fused = fused
+        device = gradients.parameters[0].device
+        self.deferred = device.type != "cpu" if deferred is None else deferred
+        gamma = settings.gamma if settings.has_anchor else None
+        self._early_stop = _EarlyStop(gamma, device)
+        self._ahead: Tensor | None = None  # windows drawn for a step that was not made
         self.anchors = 0
         self.snapshot: Tensors = tuple(
             p.detach().clone() for p in gradients.parameters if settings.has_anchor
@@ -191,47 +216,97 @@ class Scott:
         exhausted
             Asked before each step; True ends the loop (a budget is used up).
         """
+        anchor: Tensors = ()
         if self.settings.has_anchor:
             anchor = self._take_anchor()  # line 2: g(t,0), and θ(t,0) is kept
-            c = anchor[0].new_tensor(coefficient)
+        # A fused step has moved the parameters by the time it can be asked.
+        deferred = self.deferred and self.fused is None
 
         losses: list[Tensor] = []
-        norm = first_norm = None  # ‖v(t,0)‖² belongs to this outer loop alone
+        norm: Tensor | None = None
+        self._early_stop.begin()
         for _ in range(length):  # line 3
             if exhausted():
                 break
-            if self.settings.has_anchor:
-                batch = self.gather(self.draws.inner())  # line 4: ξ(t,k)
-                v = self.gradients.control_variate(  # line 5: v(t,k)
-                    batch, self.snapshot, anchor, c
-                )
+            windows, weights = self._draw()  # line 4: ξ(t,k)
+            if self.fused is not None and len(windows) <= MAX_PASS:
+                loss, norm = self._fused_step(windows, weights, anchor, coefficient)
             else:
-                v = self._plain_step()
-            norm = squared_norm(v.direction)
-            self._update(v.direction, norm)  # line 6
-            losses.append(v.loss)
-            if first_norm is None:
-                first_norm = norm
-            gamma = self.settings.gamma if self.settings.has_anchor else None
-            if gamma is not None and bool(norm <= gamma * first_norm):  # line 7
+                v = self._direction(windows, weights, anchor, coefficient)  # line 5
+                if deferred and self._early_stop.fires():  # line 7 of the step before
+                    self._ahead = windows
+                    break
+                loss, norm = self._update(v)  # line 6
+            losses.append(loss)
+            self._early_stop.see(norm)
+            if not deferred and self._early_stop.fires():  # line 7
                 break  # line 8
         return self._report(losses, norm)
+
+    def warm_up(self, anchor_size: int) -> None:
+        """Compile for the sizes of this run; parameters and counts stay as they are.
+
+        Parameters
+        ----------
+        anchor_size
+            Windows in an anchor, or in a stratified step; 0 for a method without.
+        """
+        count = self.gradients.count
+        with self.fused.undone() if self.fused is not None else nullcontext():
+            anchor: Tensors = ()
+            if self.settings.has_anchor:
+                anchor = self._stratified_gradient(*self._any_windows(anchor_size))[0]
+            weights = None
+            windows, _ = self._any_windows(self.settings.batch_size)
+            if self.settings.method == "stratified":
+                windows, weights = self._any_windows(anchor_size)
+            if self.fused is not None and len(windows) <= MAX_PASS:
+                self._fused_step(windows, weights, anchor, 1.0)
+            else:
+                self._direction(windows, weights, anchor, 1.0)
+        self.gradients.count = count
+
+    def _any_windows(self, size: int) -> tuple[Tensor, Tensor]:
+        # Of more than one pass, the first and the last have sizes of their own.
+        size = size if size <= MAX_PASS else MAX_PASS + size % MAX_PASS
+        parameter = self.gradients.parameters[0]
+        windows = torch.zeros(size, dtype=torch.long, device=parameter.device)
+        return windows, parameter.detach().new_ones(size)
 
     def _take_anchor(self) -> Tensors:
         """g(t,0) = Σ w_i ∇f_{ξ_i}(θ(t,0)); the parameters become the snapshot."""
         with torch.no_grad():
             torch._foreach_copy_(list(self.snapshot), list(self.gradients.parameters))
         self.anchors += 1
-        return self._stratified_gradient().direction
+        return self._stratified_gradient(*self.draws.anchor()).direction
 
-    def _plain_step(self) -> Update:
-        """A step without control variate: the baselines in the same engine."""
+    def _draw(self) -> tuple[Tensor, Tensor | None]:
+        """The windows of one step, with weights if they are not equal."""
         if self.settings.method == "stratified":
-            return self._stratified_gradient()
-        return self.gradients.uniform(self.gather(self.draws.inner()))
+            return self.draws.anchor()
+        windows, self._ahead = self._ahead, None
+        return self.draws.inner() if windows is None else windows, None
 
-    def _stratified_gradient(self) -> Update:
-        windows, weights = self.draws.anchor()
+    def _fused_step(
+        self, windows: Tensor, weights: Tensor | None, anchor: Tensors, coefficient: float
+    ) -> Outcome:
+        assert self.fused is not None
+        if self.settings.has_anchor:
+            return self.fused.inner(windows, self.snapshot, anchor, coefficient)
+        return self.fused.plain(windows, weights)
+
+    def _direction(
+        self, windows: Tensor, weights: Tensor | None, anchor: Tensors, coefficient: float
+    ) -> Update:
+        """v(t,k), or the gradient of a baseline in the same engine."""
+        if weights is not None:
+            return self._stratified_gradient(windows, weights)
+        batch = self.gather(windows)
+        if not self.settings.has_anchor:
+            return self.gradients.uniform(batch)
+        return self.gradients.control_variate(batch, self.snapshot, anchor, coefficient)
+
+    def _stratified_gradient(self, windows: Tensor, weights: Tensor) -> Update:
         total: Update | None = None
         for part, w in zip(windows.split(MAX_PASS), weights.split(MAX_PASS), strict=True):
             update = self.gradients.stratified(self.gather(part), w)
@@ -239,13 +314,18 @@ class Scott:
         assert total is not None
         return total
 
-    def _update(self, direction: Tensors, squared: Tensor) -> None:
+    def _update(self, v: Update) -> Outcome:
+        direction, parameters = v.direction, self.gradients.parameters
+        norm = squared_norm(direction)
         if self.clip_gradient is not None:
-            scale = (self.clip_gradient / (squared.sqrt() + 1e-6)).clamp(max=1.0)
-            direction = tuple(torch._foreach_mul(direction, scale))
-        for parameter, value in zip(self.gradients.parameters, direction, strict=True):
+            direction = tuple(own_tensors(direction))
+            torch._foreach_mul_(direction, clip_scale(norm, self.clip_gradient))
+        for parameter, value in zip(parameters, direction, strict=True):
             parameter.grad = value
         self.step()
+        for parameter in parameters:  # the next gradients need the room
+            parameter.grad = None
+        return Outcome(v.loss, norm)
 
     def _report(self, losses: list[Tensor], norm: Tensor | None) -> OuterLoop:
         if not losses or norm is None:
@@ -254,8 +334,43 @@ class Scott:
         return OuterLoop(len(losses), torch.stack(losses).mean(), norm)
 
 
+class _EarlyStop:
+    """Line 7: whether ‖v(t,k)‖² ≤ γ‖v(t,0)‖²; the norm may still be on its way."""
+
+    def __init__(self, gamma: float | None, device: torch.device) -> None:
+        self._gamma = gamma
+        self._first: float | None = None  # ‖v(t,0)‖² belongs to one outer loop alone
+        self._norm: Tensor | None = None
+        self._host: Tensor | None = None
+        if device.type == "cuda":
+            self._host = torch.empty((), dtype=torch.float64, pin_memory=True)
+            self._event = torch.cuda.Event()
+
+    def begin(self) -> None:
+        """A new outer loop."""
+        self._first = self._norm = None
+
+    def see(self, squared_norm: Tensor) -> None:
+        """Send ‖v(t,k)‖² to the host, without waiting for it."""
+        self._norm = squared_norm
+        if self._gamma is not None and self._host is not None:
+            self._host.copy_(squared_norm, non_blocking=True)
+            self._event.record()
+
+    def fires(self) -> bool:
+        """Whether the step whose norm was seen last is the last of its outer loop."""
+        if self._gamma is None or self._norm is None:
+            return False
+        if self._host is not None:
+            self._event.synchronize()
+        norm = float(self._norm if self._host is None else self._host)
+        self._first = norm if self._first is None else self._first
+        return norm <= self._gamma * self._first
+
+
 def _add(left: Update, right: Update) -> Update:
-    direction = torch._foreach_add(left.direction, right.direction)
+    direction = own_tensors(left.direction)
+    torch._foreach_add_(direction, right.direction)
     return Update(tuple(direction), left.loss + right.loss)
 
 

@@ -30,7 +30,7 @@ from pts_scott.gradients import Gradients, Losses
 from pts_scott.lightning_loop import OuterLoopModule, Plan
 from pts_scott.model_checks import check_missing_values, check_model, is_stochastic
 from pts_scott.randomness import Generators, fresh_seed, isolated
-from pts_scott.scott import MAX_PASS, METHODS, Settings
+from pts_scott.scott import METHODS, Settings
 from pts_scott.stacks import stack
 from pts_scott.strata import Strata, default_stratifier
 from pts_scott.stratifier import Stratifier
@@ -107,11 +107,13 @@ class ScottTrainer(stack.TrainerBase):
     history : pandas.DataFrame
         One row for each outer loop of the last run: step, outer, epoch, gradients,
         anchors, seconds, train_loss (mean over the outer loop's mini-batches),
-        val_loss, update_norm (‖v‖ of its last step, before clipping).
+        val_loss, update_norm (‖v‖ of its last step, before clipping), compile_seconds
+        (of the whole run, not contained in seconds).
     strata : Strata or None
         The strata of the last run.
     compile_seconds, stratify_seconds : float
-        Seconds that compilation and stratification took, apart from ``history``.
+        Seconds that compilation and stratification took; neither is in the history's
+        seconds.
 
     Examples
     --------
@@ -203,13 +205,17 @@ class ScottTrainer(stack.TrainerBase):
         self.trainer_kwargs = _check_trainer_kwargs(trainer_kwargs)
         self._history = History()
         self.strata: Strata | None = None
-        self.compile_seconds = 0.0
         self.stratify_seconds = 0.0
 
     @property
     def history(self) -> pd.DataFrame:
         """One row for each outer loop of the last run."""
         return self._history.frame()
+
+    @property
+    def compile_seconds(self) -> float:
+        """Seconds that compilation took in the last run."""
+        return self._history.compile_seconds
 
     def fit(
         self,
@@ -333,11 +339,6 @@ class ScottTrainer(stack.TrainerBase):
         stochastic = is_stochastic(losses, windows)
         gradients = Gradients(losses, compiled=self._should_compile(losses, stochastic))
         gradients.stochastic = stochastic
-        self.compile_seconds = 0.0
-        if gradients.compiled:
-            began = time.perf_counter()
-            self._warm_up(gradients, windows)
-            self.compile_seconds = time.perf_counter() - began
         return gradients
 
     def _should_compile(self, losses: Losses, stochastic: bool) -> bool:
@@ -367,28 +368,6 @@ class ScottTrainer(stack.TrainerBase):
             steps >= STEPS_THAT_REPAY_COMPILING
             and seconds >= SECONDS_THAT_REPAY_COMPILING
         )
-
-    def _warm_up(self, gradients: Gradients, windows: WindowIndex) -> None:
-        """Compile for the shapes of this run, before the clock starts."""
-
-        def batch(size: int) -> dict[str, torch.Tensor]:
-            numbers = torch.zeros(size, dtype=torch.long, device=windows.device)
-            return windows.gather(numbers, gradients.losses.fields)
-
-        settings = self.settings
-        if settings.method == "plain":
-            gradients.uniform(batch(self.batch_size))
-        else:
-            whole, rest = divmod(settings.anchor_size(self.strata, windows), MAX_PASS)
-            for size in [MAX_PASS] * min(whole, 1) + [rest] * min(rest, 1):
-                weights = windows.series.values.new_ones(size)
-                anchor = gradients.stratified(batch(size), weights).direction
-            if settings.has_anchor:
-                snapshot = tuple(p.detach().clone() for p in gradients.parameters)
-                gradients.control_variate(
-                    batch(self.batch_size), snapshot, anchor, anchor[0].new_tensor(1.0)
-                )
-        gradients.count = 0
 
     def _run(self, module: OuterLoopModule) -> None:
         index = self.device.index
