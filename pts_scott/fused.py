@@ -135,33 +135,34 @@ class FusedStep:
         self.gather = gather
         self.optimizer = optimizer
         self.clip_gradient = clip_gradient
-        (self._group,) = optimizer.param_groups
-        self._options = {k: v for k, v in self._group.items() if k != "params"}
+        (group,) = optimizer.param_groups
+        self._options = {k: v for k, v in group.items() if k != "params"}
         self._rule = RULES[type(optimizer)]
         _fill_state(optimizer, gradients.parameters, self._rule.state)
-        first = gradients.parameters[0]
-        self._rate = torch.zeros((), dtype=first.dtype, device=first.device)
-        self._coefficient = torch.zeros_like(self._rate)
+        self._rate = _Number(gradients.parameters[0])
+        self._coefficient = _Number(gradients.parameters[0])
+        self._source: Any = None
+        self._tensors: State = ()
         self._single = compiled_method(self._single_step)
         self._pair = compiled_method(self._paired_step)
 
     @property
     def _state(self) -> State:
-        # Read anew each time: loading a checkpoint replaces the tensors.
         state = self.optimizer.state
-        return tuple(
-            tuple(state[p][name] for p in self.gradients.parameters)
-            for name in self._rule.state
-        )
+        if self._source is not state:  # loading a checkpoint replaces it
+            self._source = state
+            self._tensors = tuple(
+                tuple(state[p][name] for p in self.gradients.parameters)
+                for name in self._rule.state
+            )
+        return self._tensors
 
     def plain(self, windows: Tensor, weights: Tensor | None = None) -> Outcome:
         """A step along Σ_j weights_j ∇f_j(θ); equal weights if there are none."""
         self.gradients.count += len(windows)
-        self._rate.fill_(self._group["lr"])
+        rate = self._rate.tensor(self.optimizer.param_groups[0]["lr"])
         return Outcome(
-            *self._single(
-                self.gradients.parameters, self._state, self._rate, windows, weights
-            )
+            *self._single(self.gradients.parameters, self._state, rate, windows, weights)
         )
 
     def inner(
@@ -169,16 +170,14 @@ class FusedStep:
     ) -> Outcome:
         """A step along ∇f_ξ(θ) − c · (∇f_ξ(snapshot) − anchor)."""
         self.gradients.count += 2 * len(windows)
-        self._rate.fill_(self._group["lr"])
-        self._coefficient.fill_(coefficient)
         return Outcome(
             *self._pair(
                 self.gradients.parameters,
                 snapshot,
                 anchor,
-                self._coefficient,
+                self._coefficient.tensor(coefficient),
                 self._state,
-                self._rate,
+                self._rate.tensor(self.optimizer.param_groups[0]["lr"]),
                 windows,
             )
         )
@@ -234,6 +233,20 @@ class FusedStep:
             v = tuple(scale * x for x in v)
         self._rule.update(theta, v, state, rate, self._options)
         return squared
+
+
+class _Number:
+    """A number as a tensor: compiled functions take another without compiling anew."""
+
+    def __init__(self, like: Tensor) -> None:
+        self._tensor = torch.zeros((), dtype=like.dtype, device=like.device)
+        self._value = 0.0
+
+    def tensor(self, value: float) -> Tensor:
+        if value != self._value:
+            self._value = value
+            self._tensor.fill_(value)
+        return self._tensor
 
 
 def clip_scale(squared_norm: Tensor, largest: float) -> Tensor:

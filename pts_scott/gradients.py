@@ -249,7 +249,29 @@ def compiled_method(method: Callable[..., Any]) -> Callable[..., Any]:
     own = types.FunctionType(function.__code__.replace(), function.__globals__)
     bound = types.MethodType(own, method.__self__)  # type: ignore[attr-defined]
     # torch.func takes its own gradients; autograd has nothing to record here.
-    return torch.no_grad()(torch.compile(bound, backend=BACKEND))
+    return torch.no_grad()(torch.compile(bound, backend=BACKEND, options=_options()))
+
+
+def _options() -> dict[str, Any]:
+    """Check at each call the shapes alone, where torch can be told so (from 2.8 on).
+
+    The network, its parameters and its mode are the same in every step of a run; to look
+    for a change there would take a tenth of a small network's step.
+    """
+    if not hasattr(torch.compiler, "keep_tensor_guards_unsafe"):
+        return {}
+
+    def needed(guards: Sequence[Any]) -> list[bool]:
+        return [
+            guard.guard_type == "SHAPE_ENV"
+            or (
+                guard.guard_type == "TENSOR_MATCH"
+                and not isinstance(guard.value, nn.Parameter)
+            )
+            for guard in guards
+        ]
+
+    return {"guard_filter_fn": needed}
 
 
 _Single = Callable[[Tensors, Batch, Tensor], tuple[Tensors, Tensor]]
