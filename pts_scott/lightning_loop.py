@@ -27,6 +27,7 @@ from pts_scott.strata import Strata
 from pts_scott.windows import Batch, WindowIndex
 
 EVALUATION_BATCH = 1024
+LOG_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class OuterLoopModule(pl.LightningModule):
         self.clock = Stopwatch()
         self.steps = 0
         self.outer = 0
+        self._logged = -math.inf
         self._diverged = False
         self.strata_count = len(strata) if strata is not None else len(windows)
         self._anchor_size = plan.settings.anchor_size(strata, windows)
@@ -197,8 +199,30 @@ class OuterLoopModule(pl.LightningModule):
                 "Lower learning_rate, or set clip_gradient.",
                 stacklevel=2,
             )
-        self.log("train_loss", train_loss, prog_bar=True, batch_size=1)
-        self.log("done", self._spent(), prog_bar=True, batch_size=1)
+        if self._somebody_listens():
+            self.log("train_loss", train_loss, prog_bar=True, batch_size=1)
+            self.log("done", self._spent(), prog_bar=True, batch_size=1)
+
+    def _somebody_listens(self) -> bool:
+        """Whether to log now: Lightning's log takes as long as a small step.
+
+        A logger or a callback hears of every outer loop; a progress bar, which is for a
+        person, of the last in an epoch and some of the others.
+        """
+        now = time.perf_counter()
+        if (
+            now - self._logged < LOG_SECONDS
+            and not self.trainer.loggers
+            and all(isinstance(c, pl.callbacks.ProgressBar) for c in self._callbacks)
+            and not self._epoch_is_full()
+        ):
+            return False
+        self._logged = now
+        return True
+
+    @property
+    def _callbacks(self) -> list[pl.Callback]:
+        return self.trainer.callbacks  # type: ignore[attr-defined, no-any-return]
 
     # -- Lightning's hooks ----------------------------------------------------------
 
@@ -238,7 +262,7 @@ class OuterLoopModule(pl.LightningModule):
         """Whether a callback wants to be called at every single update."""
         return any(
             is_overridden("on_before_optimizer_step", callback, pl.Callback)
-            for callback in self.trainer.callbacks  # type: ignore[attr-defined]
+            for callback in self._callbacks
         )
 
     def on_train_end(self) -> None:
