@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass, field
+from array import array
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 COLUMNS = (
@@ -20,6 +23,9 @@ COLUMNS = (
     "update_norm",
     "compile_seconds",
 )
+
+
+COUNTS = COLUMNS[:5]
 
 
 @dataclass(frozen=True)
@@ -81,29 +87,31 @@ class Stopwatch:
         return self._before + running
 
 
-@dataclass
 class History:
-    """One row for each outer loop."""
+    """One row for each outer loop, kept as columns of plain numbers."""
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    #: Seconds that compilation took; they are not in ``seconds``.
-    compile_seconds: float = 0.0
+    def __init__(self) -> None:
+        self._columns: dict[str, Any] = {
+            name: array("q" if name in COUNTS else "d") for name in COLUMNS[:-1]
+        }
+        #: Seconds that compilation took; they are not in ``seconds``.
+        self.compile_seconds = 0.0
 
-    def add(self, **row: Any) -> None:
+    def __len__(self) -> int:
+        return len(self._columns["step"])
+
+    def add(self, **row: float) -> None:
         """Add the row of one outer loop; its validation loss may follow."""
-        self.rows.append({"val_loss": float("nan"), **row})
+        for name, column in self._columns.items():
+            column.append(row.get(name, math.nan))
 
-    def extend(self, **row: Any) -> None:
+    def extend(self, **row: float) -> None:
         """Add to the latest row what was spent without making a step."""
-        if self.rows:
-            self.rows[-1].update(row)
-
-    def set_val_loss(self, value: float) -> None:
-        """Write a validation loss beside the outer loop that it follows."""
-        if self.rows:
-            self.rows[-1]["val_loss"] = value
+        if len(self):
+            for name, value in row.items():
+                self._columns[name][-1] = value
 
     def frame(self) -> pd.DataFrame:
         """The rows as a table, with the columns in their documented order."""
-        table = pd.DataFrame(self.rows, columns=list(COLUMNS))
-        return table.assign(compile_seconds=self.compile_seconds)
+        table = {k: np.array(column) for k, column in self._columns.items()}
+        return pd.DataFrame(table).assign(compile_seconds=self.compile_seconds)

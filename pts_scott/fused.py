@@ -49,13 +49,16 @@ def _sgd(theta: Tensors, v: Tensors, state: State, rate: Tensor, group: Any) -> 
 
 def _adam(theta: Tensors, v: Tensors, state: State, rate: Tensor, group: Any) -> None:
     steps, first, second = state
+    # In single precision, as torch keeps it, 1 − β^step would lose four digits.
+    exact = [step.double() for step in steps]
+    torch._foreach_add_(list(steps), 1.0)
     adam(
         list(theta),
         list(v),
         list(first),
         list(second),
         [],
-        list(steps),
+        exact,
         foreach=False,
         amsgrad=False,
         beta1=group["betas"][0],
@@ -139,8 +142,8 @@ class FusedStep:
         self._options = {k: v for k, v in group.items() if k != "params"}
         self._rule = RULES[type(optimizer)]
         _fill_state(optimizer, gradients.parameters, self._rule.state)
-        self._rate = _Number(gradients.parameters[0])
-        self._coefficient = _Number(gradients.parameters[0])
+        self._rate = _Number()
+        self._coefficient = _Number()
         self._source: Any = None
         self._tensors: State = ()
         self._single = compiled_method(self._single_step)
@@ -238,8 +241,8 @@ class FusedStep:
 class _Number:
     """A number as a tensor: compiled functions take another without compiling anew."""
 
-    def __init__(self, like: Tensor) -> None:
-        self._tensor = torch.zeros((), dtype=like.dtype, device=like.device)
+    def __init__(self) -> None:
+        self._tensor = torch.zeros((), dtype=torch.float64)
         self._value = 0.0
 
     def tensor(self, value: float) -> Tensor:

@@ -279,7 +279,7 @@ class OuterLoopModule(pl.LightningModule):
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """The mean loss over all windows of the validation data."""
         value = float(evaluate(self.losses, self.validation))  # type: ignore[arg-type]
-        self.history.set_val_loss(value)
+        self.history.extend(val_loss=value)
         self._kept.see_validation(value)
         self.log("val_loss", value, prog_bar=True, batch_size=1)
 

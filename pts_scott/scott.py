@@ -237,6 +237,7 @@ class Scott:
                     self._ahead = windows
                     break
                 loss, norm = self._update(v)  # line 6
+                del v  # the next gradients need the room
             losses.append(loss)
             self._early_stop.see(norm)
             if not deferred and self._early_stop.fires():  # line 7
@@ -323,7 +324,7 @@ class Scott:
         for parameter, value in zip(parameters, direction, strict=True):
             parameter.grad = value
         self.step()
-        for parameter in parameters:  # the next gradients need the room
+        for parameter in parameters:  # so that nothing holds v when it is done
             parameter.grad = None
         return Outcome(v.loss, norm)
 

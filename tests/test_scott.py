@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partialmethod
 from itertools import groupby
 
 import numpy as np
@@ -161,6 +162,27 @@ def test_the_first_norm_starts_anew_in_each_outer_loop():
             assert stops == [len(norms) - 1]
         else:
             assert stops in ([], [INNER_STEPS - 1])
+
+
+@pytest.mark.parametrize("method", ["scott", "scsg", "svrg"])
+def test_asking_for_the_early_stop_one_step_later_changes_no_parameter(
+    method, monkeypatch
+):
+    at_once = train(method, gamma=0.6, num_batches_per_epoch=60)
+    late = partialmethod(Scott.__init__, deferred=True)
+    monkeypatch.setattr(Scott, "__init__", late)
+    later = train(method, gamma=0.6, num_batches_per_epoch=60)
+
+    assert len(later.path) == len(at_once.path) == 60
+    for x, y in zip(later.path, at_once.path):
+        for p, q in zip(x, y):
+            assert torch.equal(p, q)
+    # Each early stop has cost one pair of gradients, and they are counted.
+    lengths = np.diff(at_once.history["step"], prepend=0)
+    stops = (lengths[:-1] < INNER_STEPS).sum()
+    assert stops > 3
+    wasted = later.history["gradients"].iloc[-1] - at_once.history["gradients"].iloc[-1]
+    assert wasted in (2 * BATCH * stops, 2 * BATCH * (stops + 1))
 
 
 def test_svrg_equals_scott_with_the_finest_strata():

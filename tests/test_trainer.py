@@ -31,6 +31,7 @@ COLUMNS = [
     "train_loss",
     "val_loss",
     "update_norm",
+    "compile_seconds",
 ]
 
 
@@ -339,7 +340,7 @@ def test_an_anchor_without_a_step_is_counted_but_makes_no_row():
     assert trainer.history["train_loss"].notna().all()
     history = History()
     history.extend(gradients=5)
-    history.add(step=1, gradients=10, train_loss=0.5)
+    history.add(step=1, outer=1, epoch=0, anchors=1, gradients=10, train_loss=0.5)
     history.extend(gradients=15)
     assert history.frame()["gradients"].tolist() == [15]
 
