@@ -9,6 +9,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import lightning.pytorch as pl
@@ -34,6 +35,7 @@ from pts_scott.scott import METHODS, Settings
 from pts_scott.stacks import stack
 from pts_scott.strata import Strata, default_stratifier
 from pts_scott.stratifier import Stratifier
+from pts_scott.threads import choose_threads, limited_threads
 from pts_scott.windows import WindowIndex, require_windows
 
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
@@ -96,7 +98,10 @@ class ScottTrainer(stack.TrainerBase):
     device
         "auto" (CUDA where there is one), "cpu", "cuda" or "cuda:1".
     compile
-        Whether to compile the gradients; "auto" where it repays.
+        Whether to compile the steps; "auto" where the number of steps repays it.
+    threads
+        Threads of the CPU; "auto" for what OMP_NUM_THREADS says, otherwise for one,
+        or half of more than two cores if steps are large.
     seed
         Seed of everything random; None for a new one each time.
     trainer_kwargs
@@ -146,6 +151,7 @@ class ScottTrainer(stack.TrainerBase):
         clip_gradient: float | None = None,
         device: str | torch.device = "auto",
         compile: bool | str = "auto",
+        threads: int | str = "auto",
         seed: int | None = None,
         trainer_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
@@ -201,6 +207,11 @@ class ScottTrainer(stack.TrainerBase):
         if compile not in (True, False, "auto"):
             raise ArgumentError(f"compile={compile!r}: expected True, False or 'auto'.")
         self.compile = compile
+        self.threads = (
+            one_of("threads", threads, ("auto",))
+            if isinstance(threads, str)
+            else whole_number("threads", threads)
+        )
         self.seed = _optional(whole_number, "seed", seed, minimum=0, maximum=2**63 - 1)
         self.trainer_kwargs = _check_trainer_kwargs(trainer_kwargs)
         self._history = History()
@@ -253,7 +264,7 @@ class ScottTrainer(stack.TrainerBase):
         seed = self.next_seed() if seed is None else seed
         self._history = History()
         losses = Losses(network)
-        with isolated(seed, self.device):
+        with isolated(seed, self.device), self._threads(network, windows):
             network.to(self.device)
             windows = windows.to(self.device)
             check_model(losses, windows)
@@ -282,6 +293,14 @@ class ScottTrainer(stack.TrainerBase):
     def next_seed(self) -> int:
         """The seed of a run: the trainer's, or a new one each time if it has none."""
         return fresh_seed() if self.seed is None else self.seed
+
+    def _threads(
+        self, network: nn.Module, windows: WindowIndex
+    ) -> AbstractContextManager[None]:
+        number = self.threads
+        if isinstance(number, str):
+            number = choose_threads(network, self.batch_size, windows.context_length)
+        return limited_threads(number)
 
     def _stratify(self, windows: WindowIndex) -> Strata | None:
         if self.settings.method in ("svrg", "plain"):
