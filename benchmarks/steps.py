@@ -1,32 +1,101 @@
-"""Steps a second against the stack's own trainer: one run, one thread, as ratios.
+"""Where a step's time goes: one run, as ratios, for the stack that is installed.
 
-The setting is SimpleFeedForward with four layers of 80, M = 32, on series of the size
-of Exchange-Rate (8 × 6070 business days, context 8, prediction 1). Each side trains
-its own whole loop; rounds are interleaved and medians are compared.
+Two tables are printed and written as CSV, with a picture:
+
+- whole training runs against the stack's own trainer, where it has the same model,
+  data loading and Lightning included, and the share of each part of a step;
+- for each model and M: the bare limit (forward, backward and update of the same network
+  on a batch that is in memory already), our plain step, our SCott inner step and an
+  anchor, eager and compiled.
+
+Rounds are interleaved and medians are compared. Compilation is timed apart.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import logging
 import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import matplotlib
 import numpy as np
 import torch
 from gluonts.dataset.common import ListDataset
+from torch import nn
 
-from pts_scott import ScottTrainer, SimpleFeedForwardEstimator, Stratifier
-from pts_scott.gradients import Losses
+from pts_scott import ScottTrainer, Stratifier, WindowIndex
+from pts_scott.fused import FusedStep
+from pts_scott.gradients import Gradients, Losses
+from pts_scott.lightning_loop import OuterLoopModule
+from pts_scott.networks import LSTMNetwork, VARNetwork
+from pts_scott.randomness import Generators
+from pts_scott.scott import Scott, Settings, WindowDraws
 from pts_scott.stacks import stack
+from pts_scott.strata import Strata
+from pts_scott.trainer import OPTIMIZERS
 
-HIDDEN = [80] * 4
-BATCH_SIZE = 32
-CONTEXT, PREDICTION = 8, 1
-STRATIFIER = Stratifier.ranges(4) * Stratifier.series()
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+ANCHOR = 49  # windows of an anchor: weekday × season on Traffic
+INNER_STEPS = 20
+ROUND_SECONDS = 0.5
+STRATIFIER = Stratifier.periodic(ANCHOR)
+OPTIONS: dict[str, Any] = {"lr": 1e-3, "weight_decay": 1e-5, "fused": True}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network to measure, and how to compare it."""
+
+    name: str
+    context_length: int
+    prediction_length: int
+    make: Callable[[], nn.Module]
+    compiled: bool = True
+
+
+def nbeats(stacks: int, width: int, context: int, prediction: int) -> nn.Module:
+    """N-BEATS with one generic block a stack."""
+    return stack.nbeats(
+        context_length=context,
+        prediction_length=prediction,
+        periodicity=24,
+        num_stacks=stacks,
+        widths=[width] * stacks,
+        num_blocks=[1] * stacks,
+        num_block_layers=[4] * stacks,
+        expansion_coefficient_lengths=[32] * stacks,
+        stack_types=["G"] * stacks,
+    )
+
+
+def feedforward(context: int, prediction: int) -> nn.Module:
+    """The stack's own feed-forward network, four layers of 80."""
+    return stack.simple_feedforward(context, prediction, [80] * 4, None, False)
+
+
+MODELS = (
+    Model("SimpleFeedForward (8, 1)", 8, 1, lambda: feedforward(8, 1)),
+    Model("SimpleFeedForward (72, 24)", 72, 24, lambda: feedforward(72, 24)),
+    # Compiled, its fused kernel would be unrolled step by step.
+    Model(
+        "LSTM 2 x 100", 72, 24, lambda: LSTMNetwork(prediction_length=24), compiled=False
+    ),
+    Model("N-BEATS 4 x 64", 72, 24, lambda: nbeats(4, 64, 72, 24)),
+    # Its matrix products are all its time, and compiling takes minutes.
+    Model("N-BEATS 30 x 512", 72, 24, lambda: nbeats(30, 512, 72, 24), compiled=False),
+    Model("VAR", 72, 24, lambda: VARNetwork(context_length=72, prediction_length=24)),
+)
 
 
 def random_walks(series: int = 8, length: int = 6070) -> ListDataset:
@@ -37,33 +106,53 @@ def random_walks(series: int = 8, length: int = 6070) -> ListDataset:
             {"item_id": str(i), "start": "1990-01-01", "target": walk}
             for i, walk in enumerate(1 + 0.1 * np.exp(0.01 * steps.cumsum(axis=1)))
         ],
-        freq="B",
+        freq="D",
     )
 
 
-def library_seconds(data: ListDataset, steps: int) -> float:
+def interleaved(
+    sides: dict[str, Callable[[], float]], rounds: int
+) -> dict[str, list[float]]:
+    """Seconds a step of each side, round by round in turn."""
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, measure in sides.items():
+            times[name].append(measure())
+    return times
+
+
+# -- whole training runs ----------------------------------------------------------------
+
+
+def library_seconds(model: Model, data: ListDataset, size: int, steps: int) -> float:
     """Seconds a step of the stack's own estimator and trainer, data loading included."""
+    lengths = {
+        "prediction_length": model.prediction_length,
+        "context_length": model.context_length,
+    }
+    arguments: dict[str, Any] = {}
     if stack.NAME == "pytorchts":
         from pts import Trainer
-        from pts.model.simple_feedforward import SimpleFeedForwardEstimator as Library
+        from pts.model.n_beats import NBEATSEstimator
+        from pts.model.simple_feedforward import SimpleFeedForwardEstimator
 
-        trainer = Trainer(epochs=1, batch_size=BATCH_SIZE, num_batches_per_epoch=steps)
-        estimator = Library(
-            freq="B",
-            prediction_length=PREDICTION,
-            context_length=CONTEXT,
-            num_hidden_dimensions=HIDDEN,
-            trainer=trainer,
-        )
+        trainer = Trainer(epochs=1, batch_size=size, num_batches_per_epoch=steps)
         arguments = {"prefetch_factor": None}
+        estimator = (
+            SimpleFeedForwardEstimator(
+                freq="D", num_hidden_dimensions=[80] * 4, trainer=trainer, **lengths
+            )
+            if model.name.startswith("Simple")
+            else NBEATSEstimator(
+                freq="D", num_stacks=4, widths=[64], trainer=trainer, **lengths
+            )
+        )
     else:
-        from gluonts.torch import SimpleFeedForwardEstimator as Library
+        from gluonts.torch import SimpleFeedForwardEstimator
 
-        estimator = Library(
-            prediction_length=PREDICTION,
-            context_length=CONTEXT,
-            hidden_dimensions=HIDDEN,
-            batch_size=BATCH_SIZE,
+        estimator = SimpleFeedForwardEstimator(
+            hidden_dimensions=[80] * 4,
+            batch_size=size,
             num_batches_per_epoch=steps,
             trainer_kwargs={
                 "max_epochs": 1,
@@ -73,20 +162,68 @@ def library_seconds(data: ListDataset, steps: int) -> float:
                 "enable_model_summary": False,
                 "accelerator": "cpu",
             },
+            **lengths,
         )
-        arguments = {}
     began = time.perf_counter()
     estimator.train(data, **arguments)
     return (time.perf_counter() - began) / steps
 
 
-def our_trainer(method: str, steps: int, compiled: bool) -> ScottTrainer:
-    """Our trainer in the same setting, without early stop: K steps an anchor."""
-    return ScottTrainer(
+class TimedTrainer(ScottTrainer):
+    """Adds up the seconds of each part of a step."""
+
+    def _run(self, module: OuterLoopModule) -> None:
+        self.parts = Parts()
+        self.parts.watch(module.scott)
+        super()._run(module)
+
+
+class Parts:
+    """Seconds by part; the parts of an anchor are the anchor's."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._inside = False
+
+    def watch(self, scott: Scott) -> None:
+        """Put a clock around the parts of an outer loop."""
+        for owner, method, part in (
+            (scott.draws, "inner", "drawing"),
+            (scott.draws, "anchor", "drawing"),
+            (scott, "gather", "gathering"),
+            (scott.gradients, "stratified", "gradients"),
+            (scott.gradients, "control_variate", "gradients"),
+            (scott, "_update", "update"),
+            (scott, "_fused_step", "whole step, compiled"),
+            (scott, "_take_anchor", "anchor"),
+        ):
+            setattr(owner, method, self._timed(part, getattr(owner, method)))
+
+    def _timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any) -> Any:
+            if self._inside:
+                return function(*args)
+            self._inside = True
+            began = time.perf_counter()
+            try:
+                return function(*args)
+            finally:
+                self.seconds[part] += time.perf_counter() - began
+                self._inside = False
+
+        return timed
+
+
+def run_trainer(
+    model: Model, windows: WindowIndex, method: str, size: int, steps: int, compiled: bool
+) -> TimedTrainer:
+    """One whole training run, without early stop: K steps an anchor."""
+    trainer = TimedTrainer(
         method=method,
         optimizer="adam",
-        batch_size=BATCH_SIZE,
+        batch_size=size,
         stratifier=STRATIFIER,
+        inner_steps=INNER_STEPS,
         gamma=None,
         epochs=1,
         num_batches_per_epoch=steps,
@@ -94,76 +231,324 @@ def our_trainer(method: str, steps: int, compiled: bool) -> ScottTrainer:
         seed=0,
         trainer_kwargs={"enable_progress_bar": False},
     )
+    trainer.fit(model.make(), windows)
+    return trainer
 
 
-def our_seconds(data: ListDataset, method: str, steps: int, compiled: bool) -> float:
-    """Seconds a step of our whole loop, anchors included, compilation apart."""
-    trainer = our_trainer(method, steps, compiled)
-    SimpleFeedForwardEstimator(
-        freq="B",
-        prediction_length=PREDICTION,
-        context_length=CONTEXT,
-        hidden_dimensions=HIDDEN,
-        trainer=trainer,
-    ).train(data)
-    return float(trainer.history["seconds"].iloc[-1]) / steps
+def whole_runs(
+    model: Model, data: ListDataset, sizes: Iterable[int], rounds: int, steps: int
+) -> Iterable[dict[str, Any]]:
+    """Rows of whole training runs, with the shares of their parts."""
+    windows = WindowIndex.from_dataset(
+        data, "D", model.context_length, model.prediction_length
+    )
+    for size in sizes:
+        last: dict[str, TimedTrainer] = {}
+
+        def ours(
+            method: str, compiled: bool, size: int = size, last: Any = last
+        ) -> float:
+            trainer = run_trainer(model, windows, method, size, steps, compiled)
+            last[f"{method}, {'compiled' if compiled else 'eager'}"] = trainer
+            return float(trainer.history["seconds"].iloc[-1]) / steps
+
+        sides: dict[str, Callable[[], float]] = {}
+        for method in ("plain", "scott"):
+            for compiled in (False, True):
+                name = f"{method}, {'compiled' if compiled else 'eager'}"
+                sides[name] = lambda m=method, c=compiled: ours(m, c)  # type: ignore[misc]
+        own = f"{stack.NAME}'s own trainer"
+        sides[own] = lambda size=size: library_seconds(  # type: ignore[misc]
+            model, data, size, steps
+        )
+        for measure in sides.values():
+            measure()  # warm up
+        times = interleaved(sides, rounds)
+        base = statistics.median(times[own])
+        for name, values in times.items():
+            median = statistics.median(values)
+            row: dict[str, Any] = {
+                "model": model.name,
+                "M": size,
+                "side": name,
+                "ms": 1e3 * median,
+                "times as fast": base / median,
+                "rounds": " ".join(f"{1e3 * v:.3f}" for v in values),
+            }
+            if name in last:
+                trainer = last[name]
+                total = float(trainer.history["seconds"].iloc[-1])
+                shares = {k: v / total for k, v in trainer.parts.seconds.items()}
+                shares["bookkeeping"] = 1 - sum(shares.values())
+                row |= {"compile s": trainer.compile_seconds, "shares": shares}
+            yield row
 
 
-def bare_seconds(data: ListDataset, steps: int) -> float:
-    """Forward, backward and update on a batch in memory: the bare eager limit."""
-    network = stack.simple_feedforward(CONTEXT, PREDICTION, HIDDEN, None, False)
-    losses = Losses(network)
-    batch = {
-        "past_target": 1 + torch.rand(BATCH_SIZE, CONTEXT),
-        "future_target": 1 + torch.rand(BATCH_SIZE, PREDICTION),
-        "future_observed_values": torch.ones(BATCH_SIZE, PREDICTION),
-    }
-    optimizer = torch.optim.Adam(network.parameters(), weight_decay=1e-5, fused=True)
-    began = time.perf_counter()
-    for _ in range(steps):
-        optimizer.zero_grad()
-        losses(batch).mean().backward()
-        optimizer.step()
-    return (time.perf_counter() - began) / steps
+# -- the engine against the bare limit --------------------------------------------------
+
+
+class Engine:
+    """Steps of one network as training makes them, but for Lightning."""
+
+    def __init__(
+        self,
+        model: Model,
+        windows: WindowIndex,
+        strata: Strata,
+        method: str,
+        size: int,
+        compiled: bool,
+    ) -> None:
+        torch.manual_seed(0)
+        losses = Losses(model.make())
+        gradients = Gradients(losses, compiled=compiled)
+        optimizer = torch.optim.Adam(gradients.parameters, **OPTIONS)
+        settings = Settings(
+            method=method, batch_size=size, inner_steps=INNER_STEPS, gamma=None
+        )
+
+        def gather(numbers: torch.Tensor) -> dict[str, torch.Tensor]:
+            return windows.gather(numbers, losses.fields)
+
+        fused = FusedStep(gradients, gather, optimizer) if compiled else None
+        draws = WindowDraws(settings, windows, strata, Generators.from_seed(0))
+        self.scott = Scott(
+            gradients, gather, draws, settings, optimizer.step, fused=fused
+        )
+        self.parts = Parts()
+        began = time.perf_counter()
+        if compiled:
+            self.scott.warm_up(settings.anchor_size(strata, windows))
+        self.compile_seconds = time.perf_counter() - began if compiled else 0.0
+        self.parts.watch(self.scott)
+
+    def step(self, steps: int) -> float:
+        """Seconds a step, its anchors not counted."""
+        self.parts.seconds.clear()
+        began = time.perf_counter()
+        for _ in range(0, steps, INNER_STEPS):
+            self.scott.outer_loop(min(steps, INNER_STEPS))
+        seconds = time.perf_counter() - began - self.parts.seconds["anchor"]
+        return seconds / (-(-steps // INNER_STEPS) * min(steps, INNER_STEPS))
+
+    def anchor(self, repeats: int) -> float:
+        """Seconds an anchor."""
+        began = time.perf_counter()
+        for _ in range(repeats):
+            self.scott._take_anchor()
+        return (time.perf_counter() - began) / repeats
+
+
+class Bare:
+    """Forward, backward and update on a batch that is in memory already."""
+
+    def __init__(self, model: Model, windows: WindowIndex, size: int, compiled: bool):
+        torch.manual_seed(0)
+        self.losses = Losses(model.make())
+        numbers = windows.draw(size, torch.Generator().manual_seed(0))
+        self.batch = windows.gather(numbers, self.losses.fields)
+        self.optimizer: torch.optim.Optimizer = OPTIMIZERS["adam"](
+            self.losses.parameters(), **OPTIONS
+        )
+        self.numbers, self.fused, self.compile_seconds = numbers, None, 0.0
+        if compiled:
+            gradients = Gradients(self.losses)
+            self.fused = FusedStep(gradients, lambda _: self.batch, self.optimizer)
+            began = time.perf_counter()
+            self.fused.plain(numbers)
+            self.compile_seconds = time.perf_counter() - began
+
+    def step(self, steps: int) -> float:
+        """Seconds a step."""
+        began = time.perf_counter()
+        for _ in range(steps):
+            if self.fused is not None:
+                self.fused.plain(self.numbers)
+            else:
+                self.optimizer.zero_grad()
+                self.losses(self.batch).mean().backward()
+                self.optimizer.step()
+        return (time.perf_counter() - began) / steps
+
+
+def engine_rows(
+    model: Model,
+    data: ListDataset,
+    sizes: Iterable[int],
+    rounds: int,
+    compiled: Iterable[bool],
+) -> Iterable[dict[str, Any]]:
+    """Rows of one model: steps and anchors against the bare limit."""
+    windows = WindowIndex.from_dataset(
+        data, "D", model.context_length, model.prediction_length
+    )
+    strata = STRATIFIER.stratify(windows)
+    for how in compiled:
+        for size in sizes:
+            word = "compiled" if how else "eager"
+            bare = Bare(model, windows, size, how)
+            plain = Engine(model, windows, strata, "plain", size, how)
+            scott = Engine(model, windows, strata, "scott", size, how)
+            bare.step(3)
+            steps = int(min(500, max(4, ROUND_SECONDS / bare.step(3))))
+            sides = {
+                "bare limit": lambda b=bare, n=steps: b.step(n),
+                "plain step": lambda e=plain, n=steps: e.step(n),
+                "SCott inner step": lambda e=scott, n=steps: e.step(n),
+            }
+            seconds = {
+                "bare limit": bare.compile_seconds,
+                "plain step": plain.compile_seconds,
+                "SCott inner step": scott.compile_seconds,
+            }
+            if size == 32:
+                same = Engine(model, windows, strata, "plain", ANCHOR, how)
+                sides[f"anchor of {ANCHOR}"] = lambda e=scott, n=steps: e.anchor(n)
+                sides[f"plain step, M = {ANCHOR}"] = lambda e=same, n=steps: e.step(n)
+            for measure in sides.values():
+                measure()
+            times = interleaved(sides, rounds)
+            base = statistics.median(times["bare limit"])
+            for side, values in times.items():
+                median = statistics.median(values)
+                yield {
+                    "model": model.name,
+                    "M": size,
+                    "how": word,
+                    "side": side,
+                    "ms": 1e3 * median,
+                    "against the bare limit": median / base,
+                    "compile s": seconds.get(side, 0.0),
+                    "rounds": " ".join(f"{1e3 * v:.3f}" for v in values),
+                }
+
+
+# -- what is shown ----------------------------------------------------------------------
+
+
+def print_runs(rows: list[dict[str, Any]]) -> None:
+    """Whole runs as a table, with the shares of the parts below each cell."""
+    for row in rows:
+        shares = "  ".join(f"{k} {v:.0%}" for k, v in row.get("shares", {}).items())
+        print(
+            f"{row['model']:27s} M = {row['M']:3d}  {row['side']:24s} "
+            f"{row['ms']:9.3f} ms {row['times as fast']:6.2f} x  {shares}",
+            flush=True,
+        )
+
+
+def draw_picture(
+    runs: list[dict[str, Any]], engine: list[dict[str, Any]], path: Path
+) -> None:
+    """Shares of a step of whole runs, and steps against the bare limit."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.6), layout="constrained")
+    shown = [r for r in runs if r["M"] == 32 and r["model"] == MODELS[0].name]
+    parts = ["drawing", "gathering", "gradients", "update", "whole step, compiled"]
+    parts += ["anchor", "bookkeeping"]
+    colors = dict(zip(parts, plt.get_cmap("tab10").colors, strict=False))
+    for place, row in enumerate(reversed(shown)):
+        begin = 0.0
+        for part in parts:
+            width = row.get("shares", {}).get(part, 0.0) * row["ms"]
+            left.barh(place, width, left=begin, color=colors[part])
+            begin += width
+        if not row.get("shares"):
+            left.barh(place, row["ms"], color="0.6")
+        left.text(row["ms"], place, f" {row['times as fast']:.1f} ×", va="center")
+    left.set_yticks(range(len(shown)), [r["side"] for r in reversed(shown)])
+    left.set_xlabel("ms a step, whole training runs")
+    left.set_title(f"{MODELS[0].name}, M = 32, {stack.NAME}: where the time goes")
+    handles = [plt.Rectangle((0, 0), 1, 1, color=colors[p]) for p in parts]
+    left.legend(handles, parts, loc="lower right", fontsize=8)
+    left.margins(x=0.15)
+
+    cells = [
+        r for r in engine if r["M"] == 32 and not r["side"].startswith("plain step,")
+    ]
+    names = list(dict.fromkeys((r["model"], r["how"]) for r in cells))
+    sides = list(dict.fromkeys(r["side"] for r in cells if r["side"] != "bare limit"))
+    for k, side in enumerate(sides):
+        values = {
+            (r["model"], r["how"]): r["against the bare limit"]
+            for r in cells
+            if r["side"] == side
+        }
+        places = [i + 0.25 * (k - 1) for i, n in enumerate(names) if n in values]
+        right.barh(places, [values[n] for n in names if n in values], 0.25, label=side)
+    right.axvline(1, color="0.3", linewidth=0.8)
+    right.axvline(2, color="0.3", linewidth=0.8, linestyle=":")
+    right.set_yticks(range(len(names)), [f"{m}, {h}" for m, h in names], fontsize=8)
+    right.invert_yaxis()
+    right.set_xlabel("time against the bare limit (M = 32)")
+    right.set_title("Steps against forward, backward and update alone")
+    right.legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+
+
+def write_csv(rows: list[dict[str, Any]], path: Path) -> None:
+    """The rows with every column that one of them has."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=500)
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=500, help="of a whole run")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 32, 256])
+    parser.add_argument("--models", nargs="+", help="words in the models' names")
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--no-runs", action="store_true", help="the engine alone")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=Path("benchmark-results"))
     options = parser.parse_args()
-    torch.set_num_threads(1)
+    torch.set_num_threads(options.threads)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
+    options.output.mkdir(exist_ok=True)
     data = random_walks()
+    wanted = [
+        m
+        for m in MODELS
+        if not options.models or any(w in m.name for w in options.models)
+    ]
+    print(
+        f"{stack.NAME}, torch {torch.__version__}, {options.threads} thread(s), Adam, "
+        f"medians of {options.rounds} interleaved rounds"
+    )
 
-    sides: dict[str, Callable[[int], float]] = {
-        f"{stack.NAME}'s own trainer": lambda n: library_seconds(data, n),
-        "bare eager step": lambda n: bare_seconds(data, n),
-        "plain, eager": lambda n: our_seconds(data, "plain", n, False),
-        "SCott inner step, eager": lambda n: our_seconds(data, "scott", n, False),
-    }
-    if not options.no_compile:
-        sides["plain, compiled"] = lambda n: our_seconds(data, "plain", n, True)
-        sides["SCott inner step, compiled"] = lambda n: our_seconds(
-            data, "scott", n, True
-        )
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for measure in sides.values():  # warm up
-        measure(40)
-    for _ in range(options.rounds):
-        for name, measure in sides.items():
-            times[name].append(measure(options.steps))
+    runs: list[dict[str, Any]] = []
+    if not options.no_runs:
+        print("\nWhole training runs:", flush=True)
+        for model in wanted:
+            if model in MODELS[:2] or (stack.NAME == "pytorchts" and model is MODELS[3]):
+                sizes = options.batch_sizes if model is MODELS[0] else [32]
+                for row in whole_runs(model, data, sizes, options.rounds, options.steps):
+                    runs.append(row)
+                    print_runs([row])
+        write_csv(runs, options.output / f"runs-{stack.NAME}.csv")
 
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    own = medians[f"{stack.NAME}'s own trainer"]
-    print(f"SimpleFeedForward 4 x 80, M = {BATCH_SIZE}, Adam, one thread, medians of")
-    print(f"{options.rounds} interleaved rounds of {options.steps} steps:\n")
-    print(f"{'':30s} {'ms/step':>8s} {'steps/s':>8s} {'times as fast':>14s}")
-    for name, value in medians.items():
-        print(f"{name:30s} {value * 1e3:8.3f} {1 / value:8.0f} {own / value:14.2f}")
+    print("\nSteps against the bare limit:", flush=True)
+    engine: list[dict[str, Any]] = []
+    for model in wanted:
+        kinds = [False, True] if model.compiled and not options.no_compile else [False]
+        for row in engine_rows(model, data, options.batch_sizes, options.rounds, kinds):
+            engine.append(row)
+            print(
+                f"{row['model']:27s} M = {row['M']:3d}  {row['how']:8s} "
+                f"{row['side']:22s} {row['ms']:9.3f} ms "
+                f"{row['against the bare limit']:6.2f} x the bare limit"
+                + (f"  compiled in {row['compile s']:.0f} s" if row["compile s"] else ""),
+                flush=True,
+            )
+        write_csv(engine, options.output / f"engine-{stack.NAME}.csv")
+    if runs and engine:
+        draw_picture(runs, engine, options.output / f"steps-{stack.NAME}.png")
+    print(f"\nwritten to {options.output}/")
 
 
 if __name__ == "__main__":

@@ -121,6 +121,7 @@ class Gradients:
         self.names = tuple(losses.trainable())
         self.parameters: Tensors = tuple(losses.trainable().values())
         self.compiled = compiled
+        self._direction: Tensors = ()  # v, in the same place in every step
         #: Whether a pass draws random numbers, which the second pass must repeat.
         self.stochastic = False
         #: Windows whose gradient was computed: M a plain step, 2 M an inner step.
@@ -151,7 +152,10 @@ class Gradients:
     def control_variate(
         self, batch: Batch, snapshot: Tensors, anchor: Tensors, coefficient: float
     ) -> Update:
-        """∇f_ξ(θ) − c · (∇f_ξ(snapshot) − anchor) on a uniform mini-batch ξ."""
+        """∇f_ξ(θ) − c · (∇f_ξ(snapshot) − anchor) on a uniform mini-batch ξ.
+
+        The direction is good until the next call.
+        """
         self.count += 2 * _size(batch)
         # A number would be compiled into the function; a tensor may change.
         c = torch.as_tensor(coefficient).to(anchor[0]) if self.compiled else coefficient
@@ -177,20 +181,35 @@ class Gradients:
         coefficient: float | Tensor,
         batch: Batch,
     ) -> tuple[Tensors, Tensor]:
-        weights = equal_weights(batch)
+        weights, c = equal_weights(batch), float(coefficient)
+        # Both passes add to v in place, where the anchor lies already: large networks
+        # need no room for two more gradients, and no time to fetch it.
+        if not self._direction:
+            self._direction = tuple(torch.empty_like(a) for a in anchor)
+        torch._foreach_copy_(self._direction, anchor)
+        if c != 1.0:
+            torch._foreach_mul_(self._direction, c)
         # Dropout draws from torch's own generator: the second pass sees the masks of
         # the first, or the difference of the two gradients would be noise.
         state = _random_state(weights.device) if self.stochastic else None
-        now, loss = self._autograd(parameters, batch, weights)
+        loss = self._add_gradient(parameters, batch, weights)
         if state is not None:
             _set_random_state(weights.device, state)
         for tensor in snapshot:
             tensor.requires_grad_()
-        then, _ = self._autograd(snapshot, batch, weights)
-        direction = own_tensors(now)
-        torch._foreach_add_(direction, then, alpha=-float(coefficient))
-        torch._foreach_add_(direction, anchor, alpha=float(coefficient))
-        return tuple(direction), loss
+        self._add_gradient(snapshot, batch, -c * weights)
+        return self._direction, loss
+
+    def _add_gradient(self, at: Tensors, batch: Batch, weights: Tensor) -> Tensor:
+        """Add Σ_j weights_j ∇f_j to v; the weighted loss comes back."""
+        with self._repeatable(weights.device):
+            loss = (weights * self._losses_at(at, batch)).sum()
+        for tensor, total in zip(at, self._direction, strict=True):
+            tensor.grad = total
+        loss.backward(inputs=at)  # type: ignore[no-untyped-call]
+        for tensor in at:
+            tensor.grad = None
+        return loss.detach()
 
     def _repeatable(self, device: torch.device) -> AbstractContextManager[None]:
         """Without cuDNN where random numbers must repeat.

@@ -193,6 +193,7 @@ class Scott:
         self.deferred = device.type != "cpu" if deferred is None else deferred
         gamma = settings.gamma if settings.has_anchor else None
         self._early_stop = _EarlyStop(gamma, device)
+        self._asks_norm = gamma is not None or clip_gradient is not None
         self._ahead: Tensor | None = None  # windows drawn for a step that was not made
         self.anchors = 0
         self.snapshot: Tensors = tuple(
@@ -214,7 +215,8 @@ class Scott:
         coefficient
             c; 1 is the paper's method.
         exhausted
-            Asked before each step; True ends the loop (a budget is used up).
+            Asked for each step before it begins; True ends the loop (a budget is used
+            up).
         """
         anchor: Tensors = ()
         if self.settings.has_anchor:
@@ -225,21 +227,26 @@ class Scott:
         losses: list[Tensor] = []
         norm: Tensor | None = None
         self._early_stop.begin()
-        for _ in range(length):  # line 3
-            if exhausted():
-                break
+        more = length > 0 and not exhausted()
+        while more:  # line 3
             windows, weights = self._draw()  # line 4: ξ(t,k)
             if self.fused is not None and len(windows) <= MAX_PASS:
                 loss, norm = self._fused_step(windows, weights, anchor, coefficient)
+                more = len(losses) + 1 < length and not exhausted()
             else:
                 v = self._direction(windows, weights, anchor, coefficient)  # line 5
                 if deferred and self._early_stop.fires():  # line 7 of the step before
                     self._ahead = windows
                     break
-                loss, norm = self._update(v)  # line 6
+                more = len(losses) + 1 < length and not exhausted()
+                # The norm of a large v takes its time: here it is asked for, or reported.
+                norm = squared_norm(v.direction) if self._asks_norm or not more else None
+                self._update(v.direction, norm)  # line 6
+                loss = v.loss
                 del v  # the next gradients need the room
             losses.append(loss)
-            self._early_stop.see(norm)
+            if norm is not None:
+                self._early_stop.see(norm)
             if not deferred and self._early_stop.fires():  # line 7
                 break  # line 8
         return self._report(losses, norm)
@@ -315,18 +322,17 @@ class Scott:
         assert total is not None
         return total
 
-    def _update(self, v: Update) -> Outcome:
-        direction, parameters = v.direction, self.gradients.parameters
-        norm = squared_norm(direction)
+    def _update(self, direction: Tensors, squared: Tensor | None) -> None:
         if self.clip_gradient is not None:
+            assert squared is not None
             direction = tuple(own_tensors(direction))
-            torch._foreach_mul_(direction, clip_scale(norm, self.clip_gradient))
+            torch._foreach_mul_(direction, clip_scale(squared, self.clip_gradient))
+        parameters = self.gradients.parameters
         for parameter, value in zip(parameters, direction, strict=True):
             parameter.grad = value
         self.step()
         for parameter in parameters:  # so that nothing holds v when it is done
             parameter.grad = None
-        return Outcome(v.loss, norm)
 
     def _report(self, losses: list[Tensor], norm: Tensor | None) -> OuterLoop:
         if not losses or norm is None:
