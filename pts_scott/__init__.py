@@ -1,5 +1,6 @@
 """SCott for GluonTS and PyTorchTS: variance-reduced training with stratified sampling."""
 
+from pts_scott.arrow import ArrowDataset
 from pts_scott.errors import ScottError
 from pts_scott.estimators import (
     LSTMEstimator,
@@ -15,6 +16,7 @@ from pts_scott.windows import WindowIndex
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArrowDataset",
     "LSTMEstimator",
     "NBEATSEstimator",
     "ScottError",

@@ -30,6 +30,7 @@ from pts_scott._arguments import (
     whole_number,
     whole_numbers,
 )
+from pts_scott.arrow import mapped
 from pts_scott.errors import ArgumentError, DataError
 from pts_scott.networks import POINT_LOSSES, LSTMNetwork, VARNetwork
 from pts_scott.randomness import isolated
@@ -147,7 +148,7 @@ class ScottEstimator(Estimator):
     def create_windows(self, dataset: Dataset) -> WindowIndex:
         """The windows of a dataset as this estimator trains on them."""
         return WindowIndex.from_dataset(
-            dataset,
+            mapped(dataset, self.freq),
             self.freq,
             self.context_length,
             self.prediction_length,

@@ -58,7 +58,7 @@ def _check_parameters(losses: Losses, windows: WindowIndex) -> None:
             f"{type(losses.network).__name__} has no parameter that requires a gradient; "
             "there is nothing to train."
         )
-    expected = windows.series.values.dtype
+    expected = windows.series.dtype
     for name, parameter in parameters.items():
         if parameter.dtype != expected:
             raise ModelError(

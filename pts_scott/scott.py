@@ -122,7 +122,8 @@ class WindowDraws:
 
     def _anchor_weights(self) -> Tensor:
         size = self._settings.anchor_size(self._strata, self._windows)
-        values = self._windows.series.values
+        series = self._windows.series
+        values = torch.empty(0, dtype=series.dtype, device=series.values.device)
         if self._settings.method in ("scott", "stratified"):
             assert self._strata is not None
             b = self._settings.anchor_batch_size

@@ -9,7 +9,8 @@ range of a whole batch are read from it in one indexing operation.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,27 +37,32 @@ CONTEXTS = ("full", "padded")
 
 @dataclass(frozen=True)
 class SeriesStore:
-    """All series of a dataset, one behind the other.
+    """All series of a dataset in one tensor.
 
     Parameters
     ----------
     values
-        Targets, of shape (steps,) or (steps, dimensions); 0 where missing.
-    observed
-        Which targets are there, of the same shape; None where all of them are.
-    offsets
-        Row of ``values`` at which each series begins, and the end of the last.
+        Targets, of shape (rows,) or (rows, dimensions); NaN where missing. The series
+        lie in it one by one, perhaps with something between them.
+    begins, lengths
+        Row of ``values`` at which each series begins, and its number of steps.
     item_ids
         Name of each series: its ``item_id``, or its place in the dataset.
     timeline
         The moments of the steps.
+    missing
+        Whether any target is missing.
+    dtype
+        Floating point type of the windows.
     """
 
     values: Tensor
-    observed: Tensor | None
-    offsets: Tensor
+    begins: Tensor
+    lengths: Tensor
     item_ids: tuple[str, ...]
     timeline: Timeline
+    missing: bool
+    dtype: torch.dtype
 
     @classmethod
     def from_dataset(
@@ -66,6 +72,9 @@ class SeriesStore:
         dtype: torch.dtype = torch.float32,
     ) -> SeriesStore:
         """Read a GluonTS dataset, once and in its order.
+
+        A dataset that has a ``series_store(freq, dtype)`` of its own, as `ArrowDataset`
+        does, is asked for it and not read.
 
         Parameters
         ----------
@@ -80,6 +89,8 @@ class SeriesStore:
         ------
         EmptyDatasetError, InfiniteValuesError, MixedFrequencyError, DataError
         """
+        if hasattr(dataset, "series_store"):
+            return dataset.series_store(freq, dtype)  # type: ignore[no-any-return]
         targets: list[np.ndarray] = []
         starts: list[Any] = []
         item_ids: list[str] = []
@@ -97,68 +108,86 @@ class SeriesStore:
         _check_one_shape(targets, item_ids)
         lengths = [len(target) for target in targets]
         timeline = Timeline.build(starts, lengths, freq)
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        steps = torch.tensor(lengths)
         # Written into place one by one: the series are held once, in the type they stay.
-        values = torch.empty((int(offsets[-1]), *targets[0].shape[1:]), dtype=dtype)
+        values = torch.empty((int(steps.sum()), *targets[0].shape[1:]), dtype=dtype)
         with np.errstate(over="ignore"):  # a value that overflows is refused below
             np.concatenate(targets, out=values.numpy(), casting="unsafe")
-        store = cls(values, None, torch.from_numpy(offsets), tuple(item_ids), timeline)
-        infinite, missing = store._first(torch.isinf), store._first(torch.isnan)
-        if infinite is not None:
-            item_id, moment = store.place(infinite)
-            raise InfiniteValuesError(
-                f"series {item_id!r} is infinite at {moment} in {dtype}; replace the "
-                "value, or mark it as missing with NaN."
-            )
-        if missing is None:
-            return store
-        observed = ~values.isnan()
-        if not bool(observed.any()):
-            raise EmptyDatasetError("no series has a value: all targets are missing.")
-        return replace(store, values=values.nan_to_num_(nan=0.0), observed=observed)
+        begins = steps.cumsum(0) - steps
+        return cls(
+            values, begins, steps, tuple(item_ids), timeline, False, dtype
+        ).checked()
 
-    def _first(self, test: Callable[[Tensor], Tensor], chunk: int = 2**22) -> int | None:
-        """The first row with a value that passes a test, looked for piece by piece."""
-        for begin in range(0, len(self.values), chunk):
-            found = test(self.values[begin : begin + chunk]).nonzero()
-            if len(found):
-                return begin + int(found[0, 0])
-        return None
+    def checked(self) -> SeriesStore:
+        """The same series, looked through piece by piece for what cannot be trained on.
+
+        Raises
+        ------
+        InfiniteValuesError
+            If a value is infinite in the type of the windows.
+        EmptyDatasetError
+            If all values are missing.
+        """
+        observed = int(self.lengths.sum()) == 0  # empty series are too short, not missing
+        missing = False
+        for begin, values in self._pieces():
+            infinite = values.to(self.dtype).isinf()
+            if bool(infinite.any()):
+                row = begin + int(infinite.nonzero()[0, 0])
+                item_id, moment = self.place(row)
+                raise InfiniteValuesError(
+                    f"series {item_id!r} is infinite at {moment} in {self.dtype}; "
+                    "replace the value, or mark it as missing with NaN."
+                )
+            here = values.isnan()
+            missing = missing or bool(here.any())
+            observed = observed or not bool(here.all())
+        if not observed:
+            raise EmptyDatasetError("no series has a value: all targets are missing.")
+        return replace(self, missing=missing)
+
+    def _pieces(self, rows: int = 2**22) -> Iterator[tuple[int, Tensor]]:
+        """The values of all series in pieces, with the row at which each begins."""
+        ends = self.begins + self.lengths
+        # Series that lie one behind the other are one stretch of values.
+        breaks = (self.begins[1:] != ends[:-1]).nonzero().flatten() + 1
+        edges = [0, *breaks.tolist(), len(self.begins)]
+        for first, last in itertools.pairwise(edges):
+            end = int(ends[last - 1])
+            for begin in range(int(self.begins[first]), end, rows):
+                yield begin, self.values[begin : min(begin + rows, end)]
 
     @property
     def dimensions(self) -> int | None:
         """Dimensions of a multivariate target; None for univariate series."""
         return self.values.shape[1] if self.values.ndim == 2 else None
 
-    @property
-    def lengths(self) -> Tensor:
-        """Steps of each series."""
-        return self.offsets[1:] - self.offsets[:-1]
-
     def place(self, row: int) -> tuple[str, pd.Timestamp]:
         """Series and moment of a row of ``values``, to name it in a message."""
-        series = int(torch.searchsorted(self.offsets, row, right=True)) - 1
-        step = row - int(self.offsets[series])
+        inside = (self.begins <= row) & (row < self.begins + self.lengths)
+        series = int(inside.nonzero()[0, 0])
+        step = row - int(self.begins[series])
         return self.item_ids[series], self.timeline.moments[
             int(self.timeline.origins[series]) + step
         ]
 
     def first_missing(self) -> tuple[str, pd.Timestamp] | None:
         """Series and moment of the first missing target."""
-        if self.observed is None:
+        if not self.missing:
             return None
-        missing = ~self.observed.reshape(len(self.values), -1).all(dim=1)
-        return self.place(int(missing.int().argmax()))
+        for begin, values in self._pieces():
+            missing = values.isnan()
+            if bool(missing.any()):
+                return self.place(begin + int(missing.nonzero()[0, 0]))
+        return None
 
     def to(self, device: torch.device | str) -> SeriesStore:
         """The same series on another device."""
-        observed = None if self.observed is None else self.observed.to(device)
-        return SeriesStore(
-            self.values.to(device),
-            observed,
-            self.offsets.to(device),
-            self.item_ids,
-            self.timeline,
+        return replace(
+            self,
+            values=self.values.to(device),
+            begins=self.begins.to(device),
+            lengths=self.lengths.to(device),
         )
 
 
@@ -220,7 +249,7 @@ class WindowIndex:
         values = self.series.values
         steps = torch.arange(-self.context_length, self.prediction_length)
         self._steps = steps.to(values.device)
-        self._one = torch.ones((), dtype=values.dtype, device=values.device)
+        self._one = torch.ones((), dtype=self.series.dtype, device=values.device)
 
     def _check_lengths(self, room: Tensor) -> None:
         short = (room < 0).nonzero().flatten().tolist()
@@ -311,7 +340,7 @@ class WindowIndex:
         """
         series, starts = self.locate(windows)
         steps = starts[:, None] + self._steps
-        rows = self.series.offsets[series][:, None] + steps
+        rows = self.series.begins[series][:, None] + steps
         pad = None
         if self.context == "padded":
             pad = steps < 0
@@ -363,13 +392,16 @@ class _Gathered:
     """The pieces of one batch, each made only when a model asks for it."""
 
     def __init__(self, index: WindowIndex, rows: Tensor, pad: Tensor | None) -> None:
-        self._index = index
-        self._rows = rows
+        self._one = index._one
         self._pad = pad
         self._split = index.context_length
-        values = index.series.values[rows]
+        values = index.series.values[rows].to(index.series.dtype)
+        self._missing = values.isnan() if index.series.missing else None
         if pad is not None:
-            values = values.masked_fill(_like(pad, values), 0.0)
+            padded = _like(pad, values).expand(values.shape)
+            self._missing = padded if self._missing is None else self._missing | padded
+        if self._missing is not None:
+            values = values.masked_fill(self._missing, 0.0)
         self._values = values
 
     def past_target(self) -> Tensor:
@@ -385,24 +417,14 @@ class _Gathered:
         return self._observed(slice(self._split, None))
 
     def past_is_pad(self) -> Tensor:
-        one = self._index._one
         if self._pad is None:
-            return (one - one).expand(len(self._rows), self._split)
-        return self._pad[:, : self._split].to(one.dtype)
+            return (self._one - self._one).expand(len(self._values), self._split)
+        return self._pad[:, : self._split].to(self._one.dtype)
 
     def _observed(self, part: slice) -> Tensor:
-        observed = self._index.series.observed
-        values = self._values[:, part]
-        if observed is None and self._pad is None:
-            return self._index._one.expand(values.shape)
-        mask = (
-            torch.ones_like(values, dtype=torch.bool)
-            if observed is None
-            else observed[self._rows[:, part]]
-        )
-        if self._pad is not None:
-            mask = mask & ~_like(self._pad[:, part], values)
-        return mask.to(values.dtype)
+        if self._missing is None:
+            return self._one.expand(self._values[:, part].shape)
+        return (~self._missing[:, part]).to(self._one.dtype)
 
 
 def _like(pad: Tensor, values: Tensor) -> Tensor:
