@@ -191,14 +191,17 @@ class Ranges(Stratifier):
         return f"Stratifier.ranges({self.count})"
 
 
+def _name_hashes(windows: WindowIndex) -> np.ndarray:
+    """A hash for each series."""
+    names = windows.series.item_ids
+    return np.fromiter(map(stable_hash, names), dtype=np.int64, count=len(names))
+
+
 class BySeries(Stratifier):
     """One stratum for each series."""
 
     def codes(self, windows: WindowIndex) -> Codes:
-        names = windows.series.item_ids
-        return Codes(
-            series=np.array([stable_hash(name) for name in names], dtype=np.int64)
-        )
+        return Codes(series=_name_hashes(windows))
 
     def code(self, instance: Mapping[str, Any]) -> int:
         return stable_hash(item_id_of(instance))
@@ -220,8 +223,7 @@ class Finest(Stratifier):
 
     def codes(self, windows: WindowIndex) -> Codes:
         series, rows = windows.rows(np.arange(len(windows), dtype=np.int64))
-        names = windows.series.item_ids
-        hashes = np.array([stable_hash(name) for name in names], dtype=np.int64)
+        hashes = _name_hashes(windows)
         moments = nanoseconds(windows.series.timeline.moments)
         return Codes(windows=self._hash(hashes[series], moments[rows]))
 

@@ -141,7 +141,9 @@ class Timeline:
     ) -> Timeline:
         """Lay the series out on as few grids of steps as their starts allow."""
         offset = parse_offset(freq)
-        parsed = [parse_start(start) for start in starts]
+        known = {id(start): start for start in starts}  # many series share one
+        known = {key: parse_start(start) for key, start in known.items()}
+        parsed = [known[id(start)] for start in starts]
         with _quiet():
             _check_one_frequency(starts, parsed, offset)
             return cls._lay_out(parsed, np.asarray(lengths, dtype=np.int64), offset)
@@ -202,7 +204,8 @@ def _check_one_frequency(
         raise MixedFrequencyError(
             "some series start at a pandas Period and some at a Timestamp; use one kind."
         )
-    carried: set[Any] = {getattr(start, "freq", None) for start in starts} - {None}
+    distinct = {id(start): start for start in starts}.values()
+    carried: set[Any] = {getattr(start, "freq", None) for start in distinct} - {None}
     if len(carried) > 1:
         names = ", ".join(sorted(repr(freq.freqstr) for freq in carried))
         raise MixedFrequencyError(
@@ -231,12 +234,13 @@ def _positions(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Steps from ``first`` to each start, and which starts lie on its grid."""
     if isinstance(first, pd.Period):
-        distance = np.array([start.ordinal for start in starts]) - first.ordinal
+        ordinals = (start.ordinal for start in starts)
+        distance = np.fromiter(ordinals, dtype=np.int64, count=len(starts))
+        distance -= first.ordinal
         return distance // first.freq.n, distance % first.freq.n == 0
     if isinstance(offset, Tick):
-        distance = np.array(
-            [(start - first) // pd.Timedelta(1, "ns") for start in starts]
-        )
+        distances = ((start - first) // pd.Timedelta(1, "ns") for start in starts)
+        distance = np.fromiter(distances, dtype=np.int64, count=len(starts))
         return distance // offset.nanos, distance % offset.nanos == 0
     grid = pd.DatetimeIndex([first]).union(
         pd.date_range(first, max(max(starts), first + offset), freq=offset)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -91,31 +92,33 @@ class SeriesStore:
         """
         if hasattr(dataset, "series_store"):
             return dataset.series_store(freq, dtype)  # type: ignore[no-any-return]
-        targets: list[np.ndarray] = []
+        values = _GrowingArray(dtype)
+        lengths = array("q")
         starts: list[Any] = []
         item_ids: list[str] = []
         for position, entry in enumerate(_entries(dataset)):
             given = entry.get("item_id")
             item_id = str(position if given is None else given)
-            targets.append(_read_target(entry, item_id))
+            target = _read_target(entry, item_id)
+            if values.shape not in (None, target.shape[1:]):
+                raise DataError(
+                    f"series {item_id!r} has target dimensions {target.shape[1:]}, but "
+                    f"{item_ids[0]!r} has {values.shape}; all series need the same."
+                )
+            values.append(target)
+            lengths.append(len(target))
             starts.append(_read_field(entry, "start", item_id))
             item_ids.append(item_id)
-        if not targets:
+        if not item_ids:
             raise EmptyDatasetError(
                 "the dataset has no series; a generator that was read before is empty: "
                 "pass a list or a GluonTS dataset."
             )
-        _check_one_shape(targets, item_ids)
-        lengths = [len(target) for target in targets]
         timeline = Timeline.build(starts, lengths, freq)
-        steps = torch.tensor(lengths)
-        # Written into place one by one: the series are held once, in the type they stay.
-        values = torch.empty((int(steps.sum()), *targets[0].shape[1:]), dtype=dtype)
-        with np.errstate(over="ignore"):  # a value that overflows is refused below
-            np.concatenate(targets, out=values.numpy(), casting="unsafe")
+        steps = torch.from_numpy(np.array(lengths))
         begins = steps.cumsum(0) - steps
         return cls(
-            values, begins, steps, tuple(item_ids), timeline, False, dtype
+            values.tensor(), begins, steps, tuple(item_ids), timeline, False, dtype
         ).checked()
 
     def checked(self) -> SeriesStore:
@@ -189,6 +192,33 @@ class SeriesStore:
             begins=self.begins.to(device),
             lengths=self.lengths.to(device),
         )
+
+
+class _GrowingArray:
+    """Series written one behind the other, in the type they stay, and held once."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = torch.empty(0, dtype=dtype).numpy().dtype
+        self._rows = 0
+        self.shape: tuple[int, ...] | None = None  # of one step
+
+    def append(self, target: np.ndarray) -> None:
+        """Add the steps of one series."""
+        if self.shape is None:
+            self.shape = target.shape[1:]
+            self._array = np.empty(target.shape, self._dtype)
+        end = self._rows + len(target)
+        if end > len(self._array):
+            # Large blocks of memory grow by moving pages, not by copying values.
+            self._array.resize((end + end // 4, *self.shape), refcheck=False)
+        with np.errstate(over="ignore"):  # a value that overflows is refused later
+            self._array[self._rows : end] = target
+        self._rows = end
+
+    def tensor(self) -> Tensor:
+        """The series as a tensor, without the room for more."""
+        self._array.resize((self._rows, *self._array.shape[1:]), refcheck=False)
+        return torch.from_numpy(self._array)
 
 
 class WindowIndex:
@@ -477,13 +507,3 @@ def _read_target(entry: Mapping[str, Any], item_id: str) -> np.ndarray:
             "(steps,) or (dimensions, steps)."
         )
     return target if target.ndim == 1 else target.T
-
-
-def _check_one_shape(targets: Sequence[np.ndarray], item_ids: Sequence[str]) -> None:
-    expected = targets[0].shape[1:]
-    for target, item_id in zip(targets, item_ids, strict=True):
-        if target.shape[1:] != expected:
-            raise DataError(
-                f"series {item_id!r} has target dimensions {target.shape[1:]}, but "
-                f"{item_ids[0]!r} has {expected}; all series need the same."
-            )
