@@ -263,6 +263,9 @@ class Scott:
         count = self.gradients.count
         with self.fused.undone() if self.fused is not None else nullcontext():
             anchor: Tensors = ()
+            # Of more than one pass, the first and the last have sizes of their own.
+            if anchor_size > MAX_PASS:
+                anchor_size = MAX_PASS + anchor_size % MAX_PASS
             if self.settings.has_anchor:
                 anchor = self._stratified_gradient(*self._any_windows(anchor_size))[0]
             weights = None
@@ -276,8 +279,6 @@ class Scott:
         self.gradients.count = count
 
     def _any_windows(self, size: int) -> tuple[Tensor, Tensor]:
-        # Of more than one pass, the first and the last have sizes of their own.
-        size = size if size <= MAX_PASS else MAX_PASS + size % MAX_PASS
         parameter = self.gradients.parameters[0]
         windows = torch.zeros(size, dtype=torch.long, device=parameter.device)
         return windows, parameter.detach().new_ones(size)

@@ -17,6 +17,17 @@ from torch import nn
 LARGE_STEP = 1e8  # parameters × windows (× steps of a recurrent layer)
 
 
+def is_large_step(network: nn.Module, batch_size: int, context_length: int) -> bool:
+    """Whether arithmetic is most of a step's time, and not what surrounds it."""
+    work = batch_size * sum(p.numel() for p in network.parameters())
+    return work * (context_length if is_recurrent(network) else 1) >= LARGE_STEP
+
+
+def is_recurrent(network: nn.Module) -> bool:
+    """Whether the network has layers of torch's own recurrent kind."""
+    return any(isinstance(module, nn.RNNBase) for module in network.modules())
+
+
 def choose_threads(network: nn.Module, batch_size: int, context_length: int) -> int:
     """A number of threads that is never far from the best.
 
@@ -25,9 +36,7 @@ def choose_threads(network: nn.Module, batch_size: int, context_length: int) -> 
     """
     if os.environ.get("OMP_NUM_THREADS"):
         return torch.get_num_threads()
-    recurrent = any(isinstance(m, nn.RNNBase) for m in network.modules())
-    work = batch_size * sum(p.numel() for p in network.parameters())
-    if work * (context_length if recurrent else 1) < LARGE_STEP:
+    if not is_large_step(network, batch_size, context_length):
         return 1
     return max(1, min(available_cores() // 2, torch.get_num_threads()))
 

@@ -12,6 +12,7 @@ import torch
 from conftest import QUIET, TinyNetwork, quiet_trainer, tiny_network, wave_windows
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
+from torch import nn
 
 from pts_scott import ScottTrainer, Stratifier, WindowIndex, lightning_loop
 from pts_scott.budget import History
@@ -367,6 +368,31 @@ def test_a_compiled_run_equals_an_eager_one():
     torch.testing.assert_close(
         parameters(compiled), parameters(eager), rtol=1e-8, atol=1e-10
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "network", "expected"),
+    [
+        ({"epochs": 10, "num_batches_per_epoch": 1000}, nn.Linear(6, 2), True),
+        ({"epochs": 10, "num_batches_per_epoch": 999}, nn.Linear(6, 2), False),
+        ({"epochs": None, "time_budget": 60.0}, nn.Linear(6, 2), True),
+        ({"epochs": None, "time_budget": 59.0}, nn.Linear(6, 2), False),
+        ({"epochs": None, "gradient_budget": 640_000}, nn.Linear(6, 2), True),
+        ({"epochs": None, "gradient_budget": 639_999}, nn.Linear(6, 2), False),
+        ({"num_batches_per_epoch": 10_000}, nn.LSTM(6, 2), False),
+        ({"num_batches_per_epoch": 10_000}, nn.Linear(2000, 2000), False),
+        ({"num_batches_per_epoch": 9_999, "compile": True}, nn.Linear(6, 2), True),
+        ({"num_batches_per_epoch": 10_000, "compile": False}, nn.Linear(6, 2), False),
+    ],
+)
+def test_auto_compiles_small_networks_for_long_runs(
+    arguments, network, expected, monkeypatch
+):
+    monkeypatch.setattr("pts_scott.trainer._has_compiler", lambda: True)
+    trainer = quiet_trainer(**{"compile": "auto", **arguments})
+    decide = trainer._should_compile
+    assert decide(network, wave_windows(), stochastic=False) is expected
+    assert decide(network, wave_windows(), stochastic=True) is False
 
 
 def test_without_a_compiler_it_says_so_and_stays_eager(monkeypatch):
