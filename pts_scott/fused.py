@@ -9,15 +9,13 @@ it find what they expect.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.optim.adagrad import adagrad
-from torch.optim.adam import adam
-from torch.optim.sgd import sgd
 
 from pts_scott.gradients import Gradients, Tensors, compiled_method, equal_weights
 from pts_scott.windows import Batch
@@ -32,71 +30,58 @@ class Outcome(NamedTuple):
     squared_norm: Tensor
 
 
-def _sgd(theta: Tensors, v: Tensors, state: State, rate: Tensor, group: Any) -> None:
-    sgd(
-        list(theta),
-        list(v),
-        [None] * len(theta),
-        foreach=False,
-        momentum=0.0,
-        dampening=0.0,
-        nesterov=False,
-        lr=rate,  # type: ignore[arg-type]
-        weight_decay=group["weight_decay"],
-        maximize=False,
-    )
+# The update rules of torch.optim, in a form that becomes one loop over each parameter.
+# What depends on the step alone comes as two numbers, or it would be computed for each
+# element. ``theta``, ``v`` and the state's tensors belong to one parameter.
 
 
-def _adam(theta: Tensors, v: Tensors, state: State, rate: Tensor, group: Any) -> None:
-    steps, first, second = state
-    # In single precision, as torch keeps it, 1 − β^step would lose four digits.
-    exact = [step.double() for step in steps]
-    torch._foreach_add_(list(steps), 1.0)
-    adam(
-        list(theta),
-        list(v),
-        list(first),
-        list(second),
-        [],
-        exact,
-        foreach=False,
-        amsgrad=False,
-        beta1=group["betas"][0],
-        beta2=group["betas"][1],
-        eps=group["eps"],
-        lr=rate,
-        weight_decay=group["weight_decay"],
-        maximize=False,
-    )
+def _sgd(theta: Tensor, v: Tensor, state: Tensors, a: Tensor, b: Tensor, o: Any) -> None:
+    theta.sub_(a * (v + o["weight_decay"] * theta))
 
 
-def _adagrad(theta: Tensors, v: Tensors, state: State, rate: Tensor, group: Any) -> None:
-    steps, total = state
-    adagrad(
-        list(theta),
-        list(v),
-        list(total),
-        list(steps),
-        foreach=False,
-        lr=rate,  # type: ignore[arg-type]
-        weight_decay=group["weight_decay"],
-        lr_decay=group["lr_decay"],
-        eps=group["eps"],
-        maximize=False,
-    )
+def _adam(theta: Tensor, v: Tensor, state: Tensors, a: Tensor, b: Tensor, o: Any) -> None:
+    first, second = state
+    v = v + o["weight_decay"] * theta
+    first.lerp_(v, 1 - o["betas"][0])
+    second.mul_(o["betas"][1]).addcmul_(v, v, value=1 - o["betas"][1])
+    theta.sub_(a * first / (second.sqrt() / b + o["eps"]))
+
+
+def _adagrad(
+    theta: Tensor, v: Tensor, state: Tensors, a: Tensor, b: Tensor, o: Any
+) -> None:
+    (total,) = state
+    v = v + o["weight_decay"] * theta
+    total.addcmul_(v, v)
+    theta.sub_(a * v / (total.sqrt() + o["eps"]))
+
+
+def _sgd_numbers(step: int, o: Any) -> tuple[float, float]:
+    return o["lr"], 1.0
+
+
+def _adam_numbers(step: int, o: Any) -> tuple[float, float]:
+    first, second = (1 - beta**step for beta in o["betas"])
+    return o["lr"] / first, math.sqrt(second)
+
+
+def _adagrad_numbers(step: int, o: Any) -> tuple[float, float]:
+    return o["lr"] / (1 + (step - 1) * o["lr_decay"]), 1.0
 
 
 class _Rule(NamedTuple):
     """How an optimizer updates, and what it keeps for each parameter."""
 
-    update: Callable[[Tensors, Tensors, State, Tensor, Any], None]
+    update: Callable[[Tensor, Tensor, Tensors, Tensor, Tensor, Any], None]
+    numbers: Callable[[int, Any], tuple[float, float]]
     state: tuple[str, ...]
+    counts: bool = True
 
 
 RULES: dict[type[torch.optim.Optimizer], _Rule] = {
-    torch.optim.SGD: _Rule(_sgd, ()),
-    torch.optim.Adam: _Rule(_adam, ("step", "exp_avg", "exp_avg_sq")),
-    torch.optim.Adagrad: _Rule(_adagrad, ("step", "sum")),
+    torch.optim.SGD: _Rule(_sgd, _sgd_numbers, (), counts=False),
+    torch.optim.Adam: _Rule(_adam, _adam_numbers, ("exp_avg", "exp_avg_sq")),
+    torch.optim.Adagrad: _Rule(_adagrad, _adagrad_numbers, ("sum",)),
 }
 
 
@@ -138,34 +123,60 @@ class FusedStep:
         self.gather = gather
         self.optimizer = optimizer
         self.clip_gradient = clip_gradient
-        (group,) = optimizer.param_groups
-        self._options = {k: v for k, v in group.items() if k != "params"}
         self._rule = RULES[type(optimizer)]
-        _fill_state(optimizer, gradients.parameters, self._rule.state)
-        self._rate = _Number()
-        self._coefficient = _Number()
-        self._source: Any = None
-        self._tensors: State = ()
+        self._numbers = (
+            _Number(gradients.parameters[0]),
+            _Number(gradients.parameters[0]),
+        )
+        self._coefficient = _Number(gradients.parameters[0])
+        self._loaded: Any = None
+        self._state: State = ()
+        self._step = 0
         self._single = compiled_method(self._single_step)
         self._pair = compiled_method(self._paired_step)
 
-    @property
-    def _state(self) -> State:
-        state = self.optimizer.state
-        if self._source is not state:  # loading a checkpoint replaces it
-            self._source = state
-            self._tensors = tuple(
-                tuple(state[p][name] for p in self.gradients.parameters)
-                for name in self._rule.state
-            )
-        return self._tensors
+    def _load_state(self) -> None:
+        """Find torch's state, or make it as torch would at the first step."""
+        optimizer, rule = self.optimizer, self._rule
+        if self._loaded is optimizer.state:
+            return
+        parameters = self.gradients.parameters
+        for parameter in parameters:
+            for name in rule.state:
+                if name not in optimizer.state[parameter]:
+                    zeros = torch.zeros_like(parameter, requires_grad=False)
+                    optimizer.state[parameter][name] = zeros
+        self._state = tuple(
+            tuple(optimizer.state[p][name] for name in rule.state) for p in parameters
+        )
+        self._step = 0
+        if rule.counts:
+            # Views of one tensor, so that one addition counts for all parameters.
+            given = optimizer.state[parameters[0]].get("step", torch.zeros(()))
+            self._step = int(given)
+            self._counter = torch.full((len(parameters),), float(self._step))
+            for parameter, count in zip(parameters, self._counter.unbind(), strict=True):
+                optimizer.state[parameter]["step"] = count
+        self._loaded = optimizer.state
+
+    def _next_numbers(self) -> tuple[Tensor, Tensor]:
+        """What the update needs to know of the step that begins."""
+        self._load_state()
+        self._step += 1
+        if self._rule.counts:
+            self._counter.add_(1)
+        values = self._rule.numbers(self._step, self.optimizer.param_groups[0])
+        first, second = self._numbers
+        return first.tensor(values[0]), second.tensor(values[1])
 
     def plain(self, windows: Tensor, weights: Tensor | None = None) -> Outcome:
         """A step along Σ_j weights_j ∇f_j(θ); equal weights if there are none."""
         self.gradients.count += len(windows)
-        rate = self._rate.tensor(self.optimizer.param_groups[0]["lr"])
+        numbers = self._next_numbers()
         return Outcome(
-            *self._single(self.gradients.parameters, self._state, rate, windows, weights)
+            *self._single(
+                self.gradients.parameters, self._state, numbers, windows, weights
+            )
         )
 
     def inner(
@@ -173,6 +184,7 @@ class FusedStep:
     ) -> Outcome:
         """A step along ∇f_ξ(θ) − c · (∇f_ξ(snapshot) − anchor)."""
         self.gradients.count += 2 * len(windows)
+        numbers = self._next_numbers()
         return Outcome(
             *self._pair(
                 self.gradients.parameters,
@@ -180,7 +192,7 @@ class FusedStep:
                 anchor,
                 self._coefficient.tensor(coefficient),
                 self._state,
-                self._rate.tensor(self.optimizer.param_groups[0]["lr"]),
+                numbers,
                 windows,
             )
         )
@@ -188,13 +200,16 @@ class FusedStep:
     @contextmanager
     def undone(self) -> Iterator[None]:
         """A block after which parameters and optimizer state are as they were."""
+        self._load_state()
         tensors = [*self.gradients.parameters, *(t for s in self._state for t in s)]
         before = [tensor.detach().clone() for tensor in tensors]
-        count = self.gradients.count
+        step = self._step
         try:
             yield
         finally:
-            self.gradients.count = count
+            self._step = step
+            if self._rule.counts:
+                self._counter.fill_(step)
             with torch.no_grad():
                 torch._foreach_copy_(tensors, before)
 
@@ -204,14 +219,14 @@ class FusedStep:
         self,
         theta: Tensors,
         state: State,
-        rate: Tensor,
+        numbers: tuple[Tensor, Tensor],
         windows: Tensor,
         weights: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         batch = self.gather(windows)
         weights = equal_weights(batch) if weights is None else weights
         v, loss = self.gradients.functional(theta, batch, weights)
-        return loss, self._update(theta, v, state, rate)
+        return loss, self._update(theta, v, state, numbers)
 
     def _paired_step(
         self,
@@ -220,29 +235,33 @@ class FusedStep:
         anchor: Tensors,
         coefficient: Tensor,
         state: State,
-        rate: Tensor,
+        numbers: tuple[Tensor, Tensor],
         windows: Tensor,
     ) -> tuple[Tensor, Tensor]:
         batch = self.gather(windows)
         v, loss = self.gradients.functional_pair(
             theta, snapshot, anchor, coefficient, batch
         )
-        return loss, self._update(theta, v, state, rate)
+        return loss, self._update(theta, v, state, numbers)
 
-    def _update(self, theta: Tensors, v: Tensors, state: State, rate: Tensor) -> Tensor:
+    def _update(
+        self, theta: Tensors, v: Tensors, state: State, numbers: tuple[Tensor, Tensor]
+    ) -> Tensor:
         squared = torch.stack([x.square().sum() for x in v]).sum()
         if self.clip_gradient is not None:
             scale = clip_scale(squared, self.clip_gradient)
             v = tuple(scale * x for x in v)
-        self._rule.update(theta, v, state, rate, self._options)
+        options = self.optimizer.param_groups[0]
+        for parameter, direction, own in zip(theta, v, state, strict=True):
+            self._rule.update(parameter, direction, own, *numbers, options)
         return squared
 
 
 class _Number:
     """A number as a tensor: compiled functions take another without compiling anew."""
 
-    def __init__(self) -> None:
-        self._tensor = torch.zeros((), dtype=torch.float64)
+    def __init__(self, like: Tensor) -> None:
+        self._tensor = torch.zeros((), dtype=like.dtype, device=like.device)
         self._value = 0.0
 
     def tensor(self, value: float) -> Tensor:
@@ -255,18 +274,3 @@ class _Number:
 def clip_scale(squared_norm: Tensor, largest: float) -> Tensor:
     """The factor that brings an update's norm down to ``largest``."""
     return (largest / (squared_norm.sqrt() + 1e-6)).clamp(max=1.0)
-
-
-def _fill_state(
-    optimizer: torch.optim.Optimizer, parameters: Tensors, names: tuple[str, ...]
-) -> None:
-    """The state that torch would make at the first step, if it is not there yet."""
-    for parameter in parameters:
-        state = optimizer.state[parameter]
-        for name in names:
-            if name not in state:
-                state[name] = (
-                    torch.zeros((), device=parameter.device)
-                    if name == "step"
-                    else torch.zeros_like(parameter, requires_grad=False)
-                )
