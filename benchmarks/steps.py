@@ -383,15 +383,15 @@ def engine_rows(
     data: ListDataset,
     sizes: Iterable[int],
     rounds: int,
-    compiled: Iterable[bool],
+    compile_sizes: Iterable[int],
 ) -> Iterable[dict[str, Any]]:
     """Rows of one model: steps and anchors against the bare limit."""
     windows = WindowIndex.from_dataset(
         data, "D", model.context_length, model.prediction_length
     )
     strata = STRATIFIER.stratify(windows)
-    for how in compiled:
-        for size in sizes:
+    for how, its_sizes in ((False, sizes), (True, compile_sizes)):
+        for size in its_sizes:
             word = "compiled" if how else "eager"
             bare = Bare(model, windows, size, how)
             plain = Engine(model, windows, strata, "plain", size, how)
@@ -508,7 +508,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 32, 256])
     parser.add_argument("--models", nargs="+", help="words in the models' names")
-    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--compile-sizes", type=int, nargs="*", default=[1, 32, 256])
     parser.add_argument("--no-runs", action="store_true", help="the engine alone")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", type=Path, default=Path("benchmark-results"))
@@ -542,8 +542,10 @@ def main() -> None:
     print("\nSteps against the bare limit:", flush=True)
     engine: list[dict[str, Any]] = []
     for model in wanted:
-        kinds = [False, True] if model.compiled and not options.no_compile else [False]
-        for row in engine_rows(model, data, options.batch_sizes, options.rounds, kinds):
+        compiled = options.compile_sizes if model.compiled else []
+        for row in engine_rows(
+            model, data, options.batch_sizes, options.rounds, compiled
+        ):
             engine.append(row)
             print(
                 f"{row['model']:27s} M = {row['M']:3d}  {row['how']:8s} "

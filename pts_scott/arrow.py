@@ -7,7 +7,6 @@ operating system fetches what is touched.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ import torch
 from gluonts.dataset.common import ProcessDataEntry
 
 from pts_scott.errors import ArgumentError, DataError, EmptyDatasetError
-from pts_scott.timeline import Timeline, parse_offset
+from pts_scott.timeline import Timeline, frequency_of, parse_offset
 from pts_scott.windows import SeriesStore
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ MAGIC = b"ARROW1"
 
 class ArrowDataset:
     """A GluonTS dataset in an Arrow file that is mapped into memory, not read.
+
+    Entries have ``item_id``, ``start`` and ``target``; other columns are left out.
 
     Parameters
     ----------
@@ -70,8 +71,14 @@ class ArrowDataset:
                     f"{self.path.name} has no column {name!r}; it has {', '.join(names)}."
                 )
         self._type = self._value_type()
-        for batch in itertools.islice(self._batches(), 1):
-            self._row(batch.column("target").values)
+        for batch in self._batches():
+            targets = batch.column("target")
+            self._row(targets.values)
+            if targets.null_count or targets.values.null_count:
+                raise DataError(
+                    f"{self.path.name} has nulls in its targets; write missing values as "
+                    "NaN, or pass list(dataset) to read it into memory."
+                )
 
     def _value_type(self) -> np.dtype[Any]:
         arrow = _pyarrow()
@@ -123,27 +130,20 @@ class ArrowDataset:
     def _item_ids(self, batch: pyarrow.RecordBatch, position: int) -> list[str]:
         if "item_id" not in batch.schema.names:
             return [str(position + row) for row in range(batch.num_rows)]
-        return [str(name) for name in batch.column("item_id").to_pylist()]
+        names = batch.column("item_id").to_pylist()
+        return [
+            str(position + row if name is None else name)
+            for row, name in enumerate(names)
+        ]
 
     def series_store(self, freq: Any, dtype: torch.dtype) -> SeriesStore:
-        """The series where they lie, for the window index.
-
-        Raises
-        ------
-        DataError
-            If the file is compressed, or a target is null.
-        """
+        """The series where they lie, for the window index."""
         begins: list[np.ndarray] = []
         lengths: list[np.ndarray] = []
         starts: list[Any] = []
         item_ids: list[str] = []
         for batch in self._batches():
             targets = batch.column("target")
-            if targets.null_count or targets.values.null_count:
-                raise DataError(
-                    f"{self.path.name} has nulls in its targets; write missing values as "
-                    "NaN."
-                )
             offsets = targets.offsets.to_numpy()
             begins.append(self._row(targets.values) + offsets[:-1].astype(np.int64))
             lengths.append(np.diff(offsets).astype(np.int64))
@@ -170,6 +170,8 @@ class ArrowDataset:
 
     def _row(self, values: pyarrow.Array) -> int:
         """The row of the file, seen as numbers, at which the values of a batch begin."""
+        if len(values) == 0:  # a batch of empty series, or of none
+            return 0
         place = values.buffers()[1].address - self._buffer.address
         if not 0 <= place < self._buffer.size:
             raise DataError(
@@ -184,6 +186,8 @@ def mapped(dataset: Any, freq: str) -> Any:
     file = dataset
     if isinstance(getattr(dataset, "fn", None), ProcessDataEntry):
         file = dataset.iterable  # GluonTS' FileDataset: entries of a file, processed
+        if not _has_frequency(dataset, freq):
+            return dataset
     kind = type(file)
     if (kind.__module__, kind.__name__) != ("gluonts.dataset.arrow.file", "ArrowFile"):
         return dataset
@@ -193,6 +197,14 @@ def mapped(dataset: Any, freq: str) -> Any:
         return ArrowDataset(file.path, freq)
     except DataError:  # compressed, multivariate, …: read it as GluonTS does
         return dataset
+
+
+def _has_frequency(dataset: Any, freq: str) -> bool:
+    """Whether the first entry starts with this frequency; if not, reading will say so."""
+    first = next(iter(dataset), None)
+    return first is None or frequency_of(first["start"]) == frequency_of(
+        ProcessDataEntry(freq)({"start": "2000-01-01", "target": [0.0]})["start"]
+    )
 
 
 def _pyarrow() -> Any:

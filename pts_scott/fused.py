@@ -85,15 +85,26 @@ RULES: dict[type[torch.optim.Optimizer], _Rule] = {
 }
 
 
-def can_fuse(optimizer: torch.optim.Optimizer) -> bool:
+#: Options that the rules know; any other that is set belongs to another update.
+KNOWN = {"params", "lr", "weight_decay", "betas", "eps", "lr_decay"}
+#: Options that say how to compute the same.
+INDIFFERENT = {"foreach", "fused", "capturable", "initial_lr"}
+
+
+def can_fuse(optimizer: torch.optim.Optimizer, parameters: Tensors) -> bool:
     """Whether an optimizer's whole update is known here, and nobody watches it."""
     (group, *others) = optimizer.param_groups
     hooks = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
+    unknown = (v for k, v in group.items() if k not in KNOWN | INDIFFERENT)
+    state = [optimizer.state[p] for p in parameters if p in optimizer.state]
+    steps = {float(own["step"]) for own in state if "step" in own}
     return (
         type(optimizer) in RULES
         and not others
-        and not any(group.get(name) for name in ("momentum", "amsgrad", "maximize"))
+        and [id(p) for p in group["params"]] == [id(p) for p in parameters]
+        and not any(unknown)
         and not any(hooks)
+        and len(steps) <= 1
     )
 
 
@@ -107,7 +118,7 @@ class FusedStep:
     gather
         From windows to a batch, by tensor operations alone.
     optimizer
-        SGD, Adam or Adagrad without options besides step size and weight decay.
+        One that ``can_fuse``: SGD, Adam or Adagrad without unusual options.
     clip_gradient
         Largest norm of an update; None for no clipping.
     """
@@ -124,16 +135,15 @@ class FusedStep:
         self.optimizer = optimizer
         self.clip_gradient = clip_gradient
         self._rule = RULES[type(optimizer)]
-        self._numbers = (
-            _Number(gradients.parameters[0]),
-            _Number(gradients.parameters[0]),
-        )
-        self._coefficient = _Number(gradients.parameters[0])
+        first = gradients.parameters[0]
+        self._numbers = (_Number(first), _Number(first))
+        self._coefficient = _Number(first)
         self._loaded: Any = None
         self._state: State = ()
         self._step = 0
-        self._single = compiled_method(self._single_step)
-        self._pair = compiled_method(self._paired_step)
+        self._options: dict[str, Any] = {}
+        self._check_options()
+        self._anchor = compiled_method(self._anchor_gradient)
 
     def _load_state(self) -> None:
         """Find torch's state, or make it as torch would at the first step."""
@@ -159,15 +169,35 @@ class FusedStep:
                 optimizer.state[parameter]["step"] = count
         self._loaded = optimizer.state
 
+    def _check_options(self) -> None:
+        """Compile anew where a callback has changed what was compiled for."""
+        group = self.optimizer.param_groups[0]
+        options = {
+            k: v for k, v in group.items() if k in ("weight_decay", "betas", "eps")
+        }
+        if options != self._options:
+            self._options = options
+            self._single = compiled_method(self._single_step)
+            self._pair = compiled_method(self._paired_step)
+
     def _next_numbers(self) -> tuple[Tensor, Tensor]:
         """What the update needs to know of the step that begins."""
         self._load_state()
+        self._check_options()
         self._step += 1
         if self._rule.counts:
             self._counter.add_(1)
         values = self._rule.numbers(self._step, self.optimizer.param_groups[0])
         first, second = self._numbers
-        return first.tensor(values[0]), second.tensor(values[1])
+        return first.tensor(float(values[0])), second.tensor(float(values[1]))
+
+    def anchor(self, windows: Tensor, weights: Tensor, snapshot: Tensors) -> Tensors:
+        """Σ_j weights_j ∇f_j(θ), and θ copied into the snapshot."""
+        self.gradients.count += len(windows)
+        anchor: Tensors = self._anchor(
+            self.gradients.parameters, snapshot, windows, weights
+        )
+        return anchor
 
     def plain(self, windows: Tensor, weights: Tensor | None = None) -> Outcome:
         """A step along Σ_j weights_j ∇f_j(θ); equal weights if there are none."""
@@ -215,6 +245,13 @@ class FusedStep:
 
     # -- what is compiled -----------------------------------------------------------
 
+    def _anchor_gradient(
+        self, theta: Tensors, snapshot: Tensors, windows: Tensor, weights: Tensor
+    ) -> Tensors:
+        for copy, parameter in zip(snapshot, theta, strict=True):
+            copy.copy_(parameter)
+        return self.gradients.functional(theta, self.gather(windows), weights)[0]
+
     def _single_step(
         self,
         theta: Tensors,
@@ -251,9 +288,8 @@ class FusedStep:
         if self.clip_gradient is not None:
             scale = clip_scale(squared, self.clip_gradient)
             v = tuple(scale * x for x in v)
-        options = self.optimizer.param_groups[0]
         for parameter, direction, own in zip(theta, v, state, strict=True):
-            self._rule.update(parameter, direction, own, *numbers, options)
+            self._rule.update(parameter, direction, own, *numbers, self._options)
         return squared
 
 

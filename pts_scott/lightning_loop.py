@@ -132,7 +132,7 @@ class OuterLoopModule(pl.LightningModule):
             return
         learning_rate = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
         self._kept.see_snapshot(learning_rate * self.strata_count)
-        before = self.steps
+        before, fused = self.steps, self.scott.fused_steps
 
         def exhausted() -> bool:
             allowed = self._allowed(self._step_cost)
@@ -141,8 +141,7 @@ class OuterLoopModule(pl.LightningModule):
 
         report = self.scott.outer_loop(self._length(), self._coefficient(), exhausted)
         self.steps = before + report.steps
-        if self.scott.fused is not None:
-            self._advance(report.steps)
+        self._advance(self.scott.fused_steps - fused)
         self._record(report)
 
     def _advance(self, steps: int) -> None:
@@ -240,8 +239,12 @@ class OuterLoopModule(pl.LightningModule):
 
     def _compile(self, optimizer: torch.optim.Optimizer) -> None:
         """Compile before the clock starts; the seconds are in the history."""
-        began = time.perf_counter()
-        if self.device.type == "cpu" and can_fuse(optimizer) and not self._is_watched():
+        began, parameters = time.perf_counter(), self.gradients.parameters
+        if (
+            self.device.type == "cpu"
+            and can_fuse(optimizer, parameters)
+            and not self._is_watched()
+        ):
             self.scott.fused = FusedStep(
                 self.gradients, self._gather, optimizer, self.plan.clip_gradient
             )
@@ -251,7 +254,7 @@ class OuterLoopModule(pl.LightningModule):
             # Any part of the compiler may fail on a network that runs well without it.
             warnings.warn(
                 f"{type(self.losses.network).__name__} could not be compiled, so it is "
-                f"trained without: {type(error).__name__}: {str(error).splitlines()[0]}",
+                f"trained without: {type(error).__name__}: {str(error)[:200]}",
                 stacklevel=2,
             )
             self.scott.fused = None

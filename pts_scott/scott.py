@@ -168,7 +168,9 @@ class Scott:
         Ask for the early stop only when the next gradient is on its way, so that an
         accelerator never waits for the answer. A gradient that turns out to be in vain
         is counted, and its mini-batch is kept for the next outer loop: the parameters
-        are the same. None: everywhere but on the CPU.
+        are the same, as long as the network draws no random numbers (dropout) and no
+        gradient budget ends the run. None: everywhere but on the CPU, for networks that
+        draw none.
     """
 
     def __init__(
@@ -191,12 +193,14 @@ class Scott:
         self.clip_gradient = clip_gradient
         self.fused = fused
         device = gradients.parameters[0].device
-        self.deferred = device.type != "cpu" if deferred is None else deferred
+        wait = device.type == "cpu" or gradients.stochastic
+        self.deferred = not wait if deferred is None else deferred
         gamma = settings.gamma if settings.has_anchor else None
         self._early_stop = _EarlyStop(gamma, device)
         self._asks_norm = gamma is not None or clip_gradient is not None
         self._ahead: Tensor | None = None  # windows drawn for a step that was not made
         self.anchors = 0
+        self.fused_steps = 0
         self.snapshot: Tensors = tuple(
             p.detach().clone() for p in gradients.parameters if settings.has_anchor
         )
@@ -261,22 +265,27 @@ class Scott:
             Windows in an anchor, or in a stratified step; 0 for a method without.
         """
         count = self.gradients.count
-        with self.fused.undone() if self.fused is not None else nullcontext():
-            anchor: Tensors = ()
-            # Of more than one pass, the first and the last have sizes of their own.
-            if anchor_size > MAX_PASS:
-                anchor_size = MAX_PASS + anchor_size % MAX_PASS
-            if self.settings.has_anchor:
-                anchor = self._stratified_gradient(*self._any_windows(anchor_size))[0]
-            weights = None
-            windows, _ = self._any_windows(self.settings.batch_size)
-            if self.settings.method == "stratified":
-                windows, weights = self._any_windows(anchor_size)
-            if self.fused is not None and len(windows) <= MAX_PASS:
-                self._fused_step(windows, weights, anchor, 1.0)
-            else:
-                self._direction(windows, weights, anchor, 1.0)
-        self.gradients.count = count
+        try:
+            with self.fused.undone() if self.fused is not None else nullcontext():
+                self._compile_all(anchor_size)
+        finally:
+            self.gradients.count = count
+
+    def _compile_all(self, anchor_size: int) -> None:
+        anchor: Tensors = ()
+        # Of many passes, two are enough: a full one and the last, which may be small.
+        if anchor_size > MAX_PASS:
+            anchor_size = MAX_PASS + (anchor_size % MAX_PASS or MAX_PASS)
+        if self.settings.has_anchor:
+            anchor = self._anchor(*self._any_windows(anchor_size))
+        weights = None
+        windows, _ = self._any_windows(self.settings.batch_size)
+        if self.settings.method == "stratified":
+            windows, weights = self._any_windows(anchor_size)
+        if self.fused is not None and len(windows) <= MAX_PASS:
+            self._fused_step(windows, weights, anchor, 1.0)
+        else:
+            self._direction(windows, weights, anchor, 1.0)
 
     def _any_windows(self, size: int) -> tuple[Tensor, Tensor]:
         parameter = self.gradients.parameters[0]
@@ -284,11 +293,16 @@ class Scott:
         return windows, parameter.detach().new_ones(size)
 
     def _take_anchor(self) -> Tensors:
+        self.anchors += 1
+        return self._anchor(*self.draws.anchor())
+
+    def _anchor(self, windows: Tensor, weights: Tensor) -> Tensors:
         """g(t,0) = Σ w_i ∇f_{ξ_i}(θ(t,0)); the parameters become the snapshot."""
+        if self.fused is not None and len(windows) <= MAX_PASS:
+            return self.fused.anchor(windows, weights, self.snapshot)
         with torch.no_grad():
             torch._foreach_copy_(list(self.snapshot), list(self.gradients.parameters))
-        self.anchors += 1
-        return self._stratified_gradient(*self.draws.anchor()).direction
+        return self._stratified_gradient(windows, weights).direction
 
     def _draw(self) -> tuple[Tensor, Tensor | None]:
         """The windows of one step, with weights if they are not equal."""
@@ -301,6 +315,7 @@ class Scott:
         self, windows: Tensor, weights: Tensor | None, anchor: Tensors, coefficient: float
     ) -> Outcome:
         assert self.fused is not None
+        self.fused_steps += 1
         if self.settings.has_anchor:
             return self.fused.inner(windows, self.snapshot, anchor, coefficient)
         return self.fused.plain(windows, weights)

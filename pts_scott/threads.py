@@ -13,13 +13,15 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 LARGE_STEP = 1e8  # parameters × windows (× steps of a recurrent layer)
 
 
 def is_large_step(network: nn.Module, batch_size: int, context_length: int) -> bool:
     """Whether arithmetic is most of a step's time, and not what surrounds it."""
-    work = batch_size * sum(p.numel() for p in network.parameters())
+    known = (p for p in network.parameters() if not is_lazy(p))
+    work = batch_size * sum(p.numel() for p in known)
     return work * (context_length if is_recurrent(network) else 1) >= LARGE_STEP
 
 

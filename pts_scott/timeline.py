@@ -141,6 +141,7 @@ class Timeline:
     ) -> Timeline:
         """Lay the series out on as few grids of steps as their starts allow."""
         offset = parse_offset(freq)
+        starts = list(starts)  # which keeps them alive, so that each id is its own
         known = {id(start): start for start in starts}  # many series share one
         known = {key: parse_start(start) for key, start in known.items()}
         parsed = [known[id(start)] for start in starts]

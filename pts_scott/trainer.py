@@ -105,7 +105,9 @@ class ScottTrainer(stack.TrainerBase):
     device
         "auto" (CUDA where there is one), "cpu", "cuda" or "cuda:1".
     compile
-        Whether to compile the steps; "auto" where the number of steps repays it.
+        Whether to compile the steps; "auto" where the number of steps repays it. A
+        compiled network is taken as it is when training starts: attributes of it that
+        a callback changes later are not seen.
     threads
         Threads of the CPU; "auto" for what OMP_NUM_THREADS says, otherwise for one,
         or half of more than two cores if steps are large.

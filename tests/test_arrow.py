@@ -129,6 +129,34 @@ def test_gluonts_own_arrow_files_are_mapped_and_others_left_alone(tmp_path, entr
     dataset = arrow.ArrowFile(squeezed)
     assert mapped(dataset, "h") is dataset
     assert mapped(data, "h") is data
+    # With another frequency than asked for, reading it says what is wrong.
+    daily = FileDataset(path, freq="D")
+    assert mapped(daily, "h") is daily
+
+
+def test_batches_without_values_and_series_without_names(tmp_path, entries):
+    path = tmp_path / "data.arrow"
+    schema = pa.schema(
+        [
+            ("target", pa.large_list(pa.float64())),
+            ("start", pa.timestamp("us")),
+            ("item_id", pa.string()),
+        ]
+    )
+    with pa.RecordBatchFileWriter(str(path), schema) as writer:
+        for rows in ([], entries[:2], [], entries[2:], []):
+            columns = [
+                pa.array([row[name] for row in rows], schema.field(name).type)
+                for name in ("target", "start")
+            ]
+            names = pa.array([None] * len(rows), pa.string())
+            writer.write_batch(pa.record_batch([*columns, names], schema=schema))
+    store = ArrowDataset(path, "h").series_store("h", torch.float64)
+    assert store.item_ids == ("0", "1", "2", "3", "4")
+    for entry, begin, length in zip(entries, store.begins, store.lengths):
+        np.testing.assert_array_equal(
+            store.values[begin : begin + length].numpy(), entry["target"]
+        )
 
 
 def test_what_cannot_be_mapped_is_refused_with_the_reason(tmp_path, entries):
@@ -162,9 +190,10 @@ def test_what_cannot_be_trained_on_is_refused(tmp_path, entries):
 
     with pytest.raises(EmptyDatasetError, match="no series"):
         store([])
-    nulls = [{**entry, "target": [1.0, None]} for entry in entries]
-    with pytest.raises(DataError, match="nulls"):
-        store(nulls)
+    for target in ([1.0, None], None):
+        nulls = [*entries, {**entries[0], "target": target}]
+        with pytest.raises(DataError, match="nulls"):
+            store(nulls)
     entries[3]["target"][7] = np.inf
     moment = pd.Timestamp(entries[3]["start"]) + pd.Timedelta(7, "h")
     with pytest.raises(InfiniteValuesError, match=f"'s3' is infinite at {moment}"):

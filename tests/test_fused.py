@@ -171,26 +171,94 @@ def test_anchors_of_several_passes_compile_a_fixed_number_of_times(monkeypatch):
     assert counters["stats"]["unique_graphs"] <= 3
 
 
+class Decaying(pl.Callback):
+    """Changes options of the optimizer in the second epoch."""
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        if trainer.current_epoch == 1:
+            group = trainer.optimizers[0].param_groups[0]
+            group["weight_decay"], group["betas"] = 0.5, (0.8, 0.99)
+
+
+@pytest.mark.usefixtures("traced")
+def test_options_that_a_callback_changes_are_heard():
+    kwargs = {"callbacks": [Decaying()], "enable_progress_bar": False}
+    one, other = (
+        trainer(optimizer="adam", compile=c, epochs=2, trainer_kwargs=kwargs)
+        for c in (True, False)
+    )
+    assert_equal_runs(one, other)
+
+
+class ShrinkingTensor(pl.Callback):
+    def on_train_batch_end(self, trainer, pl_module, *_):
+        trainer.optimizers[0].param_groups[0]["lr"].mul_(0.5)
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_step_size_that_is_a_tensor_may_change():
+    def make(compiled):
+        return trainer(
+            optimizer=lambda p: torch.optim.SGD(p, lr=torch.tensor(0.05)),
+            compile=compiled,
+            trainer_kwargs={
+                "callbacks": [ShrinkingTensor()],
+                "enable_progress_bar": False,
+            },
+        )
+
+    assert_equal_runs(make(True), make(False))
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("method", ["stratified", "svrg"])
+def test_steps_of_several_passes_count_once(method, monkeypatch):
+    monkeypatch.setattr("pts_scott.scott.MAX_PASS", 9)  # half of 9 strata x 2 windows
+    watching = Watching()
+    kwargs = {"callbacks": [watching], "enable_progress_bar": False}
+    one, other = (
+        trainer(method=method, compile=c, trainer_kwargs=kwargs) for c in (True, False)
+    )
+    counters.clear()
+    fit(one)
+    before = counters["stats"]["unique_graphs"]
+    assert watching.steps == 20
+    assert before <= 3
+    assert_equal_runs(one, other)
+
+
 def test_a_network_that_does_not_compile_is_trained_without(monkeypatch):
     def broken(graph, inputs):
-        raise RuntimeError("no such kernel")
+        raise AssertionError
 
     monkeypatch.setattr("pts_scott.gradients.BACKEND", broken)
     monkeypatch.setattr("pts_scott.trainer._has_compiler", lambda: True)
+    failed, eager = trainer(compile=True), trainer()
     with pytest.warns(UserWarning, match="TinyNetwork could not be compiled.*"):
-        compiled = fit(trainer(compile=True))
-    torch.testing.assert_close(compiled, fit(trainer()), rtol=0, atol=0)
+        compiled = fit(failed)
+    torch.testing.assert_close(compiled, fit(eager), rtol=0, atol=0)
+    assert failed.history["gradients"].tolist() == eager.history["gradients"].tolist()
 
 
 def test_what_cannot_be_fused_is_known():
-    parameters = [torch.nn.Parameter(torch.ones(2))]
-    assert can_fuse(torch.optim.Adam(parameters))
-    assert not can_fuse(torch.optim.Adam(parameters, amsgrad=True))
-    assert not can_fuse(torch.optim.AdamW(parameters))
-    assert not can_fuse(torch.optim.SGD(parameters, lr=0.1, momentum=0.9))
-    assert not can_fuse(torch.optim.SGD(parameters, lr=0.1, maximize=True))
+    parameters = tuple(torch.nn.Parameter(torch.ones(n)) for n in (1, 2))
+
+    def fuses(optimizer):
+        return can_fuse(optimizer, parameters)
+
+    assert fuses(torch.optim.Adam(parameters, fused=True))
+    assert fuses(torch.optim.SGD(parameters, lr=0.1, weight_decay=0.1))
+    assert fuses(torch.optim.Adagrad(parameters, lr_decay=0.1))
+    assert not fuses(torch.optim.Adam(parameters, amsgrad=True))
+    assert not fuses(torch.optim.Adam(parameters, decoupled_weight_decay=True))
+    assert not fuses(torch.optim.AdamW(parameters))
+    assert not fuses(torch.optim.SGD(parameters, lr=0.1, momentum=0.9))
+    assert not fuses(torch.optim.SGD(parameters, lr=0.1, maximize=True))
+    assert not fuses(torch.optim.SGD(parameters[:1], lr=0.1))
+    assert not fuses(torch.optim.SGD([{"params": [p]} for p in parameters], lr=0.1))
     watched = torch.optim.SGD(parameters, lr=0.1)
     watched.register_step_post_hook(lambda *_: None)
-    assert not can_fuse(watched)
-    groups = [{"params": [p]} for p in (*parameters, torch.nn.Parameter(torch.ones(1)))]
-    assert not can_fuse(torch.optim.SGD(groups, lr=0.1))
+    assert not fuses(watched)
+    uneven = torch.optim.Adagrad(parameters)
+    uneven.state[parameters[0]]["step"] += 1
+    assert not fuses(uneven)

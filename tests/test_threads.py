@@ -37,6 +37,12 @@ def test_small_steps_get_one_thread_and_large_ones_half_of_the_cores(
 
 
 @pytest.mark.usefixtures("many_cores")
+def test_layers_without_a_size_yet_do_not_count():
+    network = nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 2))
+    assert choose_threads(network, 32, 72) == 1
+
+
+@pytest.mark.usefixtures("many_cores")
 def test_two_cores_get_one_thread(monkeypatch):
     monkeypatch.setattr(threads, "available_cores", lambda: 2)
     assert choose_threads(nn.Linear(2000, 2000), 256, 72) == 1
