@@ -40,8 +40,8 @@ def tests(session: nox.Session, stack: str) -> None:
 @nox.session
 @nox.parametrize("stack", STACKS, ids=STACKS)
 def benchmark(session: nox.Session, stack: str) -> None:
-    """Measure a step against the stack's own trainer, and the index at scale."""
-    install(session, stack)
+    """Measure steps against the stack's own trainer, and the index at scale."""
+    install(session, stack, "arrow")
     session.run("python", "benchmarks/steps.py", *session.posargs, env=ONE_THREAD)
     session.run("python", "benchmarks/index.py", env=ONE_THREAD)
 
