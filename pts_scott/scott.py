@@ -30,6 +30,7 @@ from pts_scott.windows import Batch, WindowIndex
 METHODS = ("scott", "scsg", "svrg", "stratified", "plain")
 
 MAX_PASS = 4096  # windows in one pass; larger anchors (SVRG's) are summed up
+DRAWN_AHEAD = 4096  # windows of anchors that are drawn together
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ class WindowDraws:
         self._strata = strata
         self._generators = generators
         self._weights = self._anchor_weights()
+        self._drawn: list[Tensor] = []  # for the anchors to come, the next one last
 
     def _anchor_weights(self) -> Tensor:
         size = self._settings.anchor_size(self._strata, self._windows)
@@ -137,9 +139,18 @@ class WindowDraws:
         elif method == "scsg":  # as many windows as SCott, from anywhere
             windows = self._windows.draw(len(self._weights), generator)
         else:
-            assert self._strata is not None
-            windows = self._strata.draw(self._settings.anchor_batch_size, generator)
+            windows = self._stratified(generator)
         return windows, self._weights
+
+    def _stratified(self, generator: torch.Generator) -> Tensor:
+        # A draw is a score of small operations, whether for one anchor or for many.
+        if not self._drawn:
+            assert self._strata is not None
+            times = max(1, DRAWN_AHEAD // len(self._weights))
+            b = self._settings.anchor_batch_size
+            windows = self._strata.draw(b, generator, times)
+            self._drawn = list(windows.reshape(times, -1).unbind())[::-1]
+        return self._drawn.pop()
 
     def inner(self) -> Tensor:
         return self._windows.draw(self._settings.batch_size, self._generators.inner)

@@ -84,9 +84,12 @@ class Strata:
         moved = self.sizes.to(device), self.sorted.to(device)
         return Strata(self.stratifier, self.codes, *moved, self.parts, self.index)
 
-    def draw(self, size: int, generator: torch.Generator) -> Tensor:
-        """``size`` windows from each stratum, uniform and independent: (B · size,)."""
-        shape = (len(self), size)
+    def draw(self, size: int, generator: torch.Generator, times: int = 1) -> Tensor:
+        """``size`` windows from each stratum, uniform and independent: (B · size,).
+
+        ``times`` draws at once, one after the other, are those of as many calls.
+        """
+        shape = (times, len(self), size)
         device = self.sizes.device
         # In double precision a stratum may hold 2^53 windows before a draw is skewed.
         place = torch.rand(shape, generator=generator, dtype=torch.float64, device=device)

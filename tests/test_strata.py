@@ -21,6 +21,14 @@ def test_strata_are_a_partition_of_all_windows(windows):
     assert [set(codes[part]) for part in parts] == [{code} for code in strata.codes]
 
 
+def test_several_draws_at_once_are_those_of_single_calls(windows):
+    strata = (Stratifier.periodic(3) * Stratifier.series()).stratify(windows)
+    at_once, singly = (torch.Generator().manual_seed(5) for _ in range(2))
+    together = strata.draw(2, at_once, times=4)
+    alone = torch.cat([strata.draw(2, singly) for _ in range(4)])
+    assert torch.equal(together, alone)
+
+
 def test_draws_lie_in_their_stratum_and_reach_all_of_it(windows):
     strata = POLICY.stratify(windows)
     generator = torch.Generator().manual_seed(0)
