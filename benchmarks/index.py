@@ -12,7 +12,9 @@ import gc
 import statistics
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ import numpy as np
 import torch
 from gluonts.dataset.common import ListDataset
 
-from pts_scott import ArrowDataset, Stratifier, WindowIndex
+from pts_scott import ArrowDataset, Strata, Stratifier, WindowIndex
 from pts_scott.stratifier import Stratifier as Policy
 
 ROUNDS, DRAWS = 5, 1000
@@ -34,15 +36,39 @@ def resident_megabytes() -> float:
     return int(line.split()[1]) / 1e3
 
 
-def per_second(draw: Callable[[], object]) -> float:
-    """Calls a second: the median of a few rounds."""
-    rates = []
+@dataclass
+class Built:
+    """An index with its strata, and what it took to build them."""
+
+    name: str
+    windows: WindowIndex
+    strata: Strata
+    megabytes: float
+    seconds: float
+
+    def draws(self) -> dict[str, Callable[[], object]]:
+        """Draws of 32 windows: as many from each size, so that rates can be compared."""
+        generator = torch.Generator().manual_seed(0)
+        places = torch.randint(len(self.windows), (32,), generator=generator)
+        locate, order = self.windows.locate, self.strata.sorted
+        return {
+            "uniform": lambda: locate(self.windows.draw(32, generator)),
+            "stratified": lambda: locate(order.windows(places)),
+        }
+
+
+def rates(built: list[Built]) -> list[dict[str, float]]:
+    """Draws a second of each, in medians of interleaved rounds."""
+    found: list[dict[str, list[float]]] = [defaultdict(list) for _ in built]
+    draws = [one.draws() for one in built]
     for _ in range(ROUNDS):
-        began = time.perf_counter()
-        for _ in range(DRAWS):
-            draw()
-        rates.append(DRAWS / (time.perf_counter() - began))
-    return statistics.median(rates)
+        for own, results in zip(draws, found):
+            for kind, draw in own.items():
+                began = time.perf_counter()
+                for _ in range(DRAWS):
+                    draw()
+                results[kind].append(DRAWS / (time.perf_counter() - began))
+    return [{k: statistics.median(v) for k, v in own.items()} for own in found]
 
 
 def measure(
@@ -52,7 +78,7 @@ def measure(
     lengths: tuple[int, int],
     policy: Policy,
     starts: int = 1,
-) -> None:
+) -> Built:
     """Series in memory."""
     values = np.random.default_rng(0).random(shape, dtype=np.float32)
     # A start of the stack's own kind, moved on for some of the series.
@@ -64,12 +90,12 @@ def measure(
         {"item_id": f"item {i}", "start": moved[i % starts], "target": row}
         for i, row in enumerate(values)
     )
-    build_and_draw(name, entries, freq, lengths, policy, values.nbytes / 1e6)
+    return build(name, entries, freq, lengths, policy, values.nbytes / 1e6)
 
 
 def measure_mapped(
     name: str, shape: tuple[int, int], freq: str, lengths: tuple[int, int], policy: Policy
-) -> None:
+) -> Built:
     """The same from an Arrow file, written batch by batch."""
     import pyarrow as pa
 
@@ -89,53 +115,54 @@ def measure_mapped(
                 ]
                 columns = [pa.array(r, k) for r, k in zip(rows, kinds)]
                 writer.write_batch(pa.record_batch(columns, schema=schema))
-        build_and_draw(name, ArrowDataset(path, freq), freq, lengths, policy, 0.0)
+        # The mapped pages stay when the name of the file is gone.
+        return build(name, ArrowDataset(path, freq), freq, lengths, policy, 0.0)
 
 
-def build_and_draw(
+def build(
     name: str,
     entries: Any,
     freq: str,
     lengths: tuple[int, int],
     policy: Policy,
     megabytes: float,
-) -> None:
-    """Build index and strata, draw from them, print a row."""
+) -> Built:
+    """Build index and strata; ``megabytes`` are those of the series themselves."""
     gc.collect()
     before, began = resident_megabytes(), time.perf_counter()
     windows = WindowIndex.from_dataset(entries, freq, *lengths)
     strata = policy.stratify(windows)
     seconds = time.perf_counter() - began
     gc.collect()
-    memory = resident_megabytes() - before - megabytes
-
-    generator = torch.Generator().manual_seed(0)
-    uniform = per_second(lambda: windows.locate(windows.draw(32, generator)))
-    # As many windows from each size, so that the rates can be compared.
-    places = torch.randint(len(windows), (32,), generator=generator)
-    stratified = per_second(lambda: windows.locate(strata.sorted.windows(places)))
-    print(
-        f"{name:22s} {len(windows):>12,d} {len(strata):>9,d} {memory:>8.0f} "
-        f"{seconds:>8.2f} {uniform:>10.0f} {stratified:>12.0f}"
-    )
+    more = resident_megabytes() - before - megabytes
+    return Built(name, windows, strata, more, seconds)
 
 
 def main() -> None:
     """Measure and print."""
     torch.set_num_threads(1)
+    by_series = Stratifier.ranges(4) * Stratifier.series()
+    by_season = Stratifier.calendar("weekday", "season")
+    weekends = Stratifier.calendar("weekend") * Stratifier.series()
+    shop = ((500_000, 300), "D", (28, 7), weekends)
+    built = [
+        measure("exchange 8 x 6070", (8, 6070), "D", (8, 1), by_series),
+        measure("traffic 862 x 17544", (862, 17544), "h", (72, 24), by_season),
+        measure("shop 500000 x 300", *shop),
+        measure("the same, 30 starts", *shop, starts=30),
+    ]
+    if find_spec("pyarrow") is not None:
+        built.append(measure_mapped("the same, mapped", *shop))
     print(
         f"{'':22s} {'windows':>12s} {'strata':>9s} {'MB more':>8s} {'seconds':>8s} "
         f"{'uniform/s':>10s} {'stratified/s':>12s}"
     )
-    by_series = Stratifier.ranges(4) * Stratifier.series()
-    by_season = Stratifier.calendar("weekday", "season")
-    weekends = Stratifier.calendar("weekend") * Stratifier.series()
-    measure("exchange 8 x 6070", (8, 6070), "D", (8, 1), by_series)
-    measure("traffic 862 x 17544", (862, 17544), "h", (72, 24), by_season)
-    measure("shop 500000 x 300", (500_000, 300), "D", (28, 7), weekends)
-    measure("the same, 30 starts", (500_000, 300), "D", (28, 7), weekends, starts=30)
-    if find_spec("pyarrow") is not None:
-        measure_mapped("the same, mapped", (500_000, 300), "D", (28, 7), weekends)
+    for one, rate in zip(built, rates(built)):
+        print(
+            f"{one.name:22s} {len(one.windows):>12,d} {len(one.strata):>9,d} "
+            f"{one.megabytes:>8.0f} {one.seconds:>8.2f} {rate['uniform']:>10.0f} "
+            f"{rate['stratified']:>12.0f}"
+        )
 
 
 if __name__ == "__main__":
