@@ -462,11 +462,13 @@ def draw_picture(
         if not row.get("shares"):
             left.barh(place, row["ms"], color="0.6")
         left.text(row["ms"], place, f" {row['times as fast']:.1f} ×", va="center")
-    left.set_yticks(range(len(shown)), [r["side"] for r in reversed(shown)])
+    labels = [r["side"].replace("scott", "SCott") for r in reversed(shown)]
+    left.set_yticks(range(len(shown)), labels)
     left.set_xlabel("ms a step, whole training runs")
-    left.set_title(f"{MODELS[0].name}, M = 32, {stack.NAME}: where the time goes")
+    left.set_title(f"{stack.NAME}: {MODELS[0].name}, M = 32", fontsize=10)
     handles = [plt.Rectangle((0, 0), 1, 1, color=colors[p]) for p in parts]
-    left.legend(handles, parts, loc="lower right", fontsize=8)
+    below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13)}
+    left.legend(handles, parts, ncols=4, fontsize=8, **below)
     left.margins(x=0.15)
 
     cells = [
@@ -487,8 +489,8 @@ def draw_picture(
     right.set_yticks(range(len(names)), [f"{m}, {h}" for m, h in names], fontsize=8)
     right.invert_yaxis()
     right.set_xlabel("time against the bare limit (M = 32)")
-    right.set_title("Steps against forward, backward and update alone")
-    right.legend(fontsize=8)
+    right.set_title("against forward, backward and update alone", fontsize=10)
+    right.legend(ncols=3, fontsize=8, **below)
     figure.savefig(path, dpi=110)
 
 
