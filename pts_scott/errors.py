@@ -1,4 +1,4 @@
-"""The errors of this package: one base, one class for each kind of mistake.
+"""The errors and warnings of this package: one base, one class for each kind of mistake.
 
 Every message says what was given, what was expected and how to put it right.
 """
@@ -12,12 +12,20 @@ class ScottError(Exception):
     """Base of every error that ``pts_scott`` raises on purpose."""
 
 
+class ScottWarning(UserWarning):
+    """Category of every warning that ``pts_scott`` gives."""
+
+
 class ArgumentError(ScottError, ValueError):
     """An argument has a value that it cannot have."""
 
 
 class UnknownArgumentError(ScottError, TypeError):
     """An argument has a name that does not exist."""
+
+
+class ConfigError(ScottError, ValueError):
+    """A configuration has a key or a value that it cannot have."""
 
 
 class MissingExtraError(ScottError, ImportError):
@@ -42,6 +50,22 @@ class MissingValuesError(DataError):
 
 class InfiniteValuesError(DataError):
     """A target is infinite."""
+
+
+class DatasetNotFoundError(DataError):
+    """A dataset is neither known by name, nor in the folder, nor a file."""
+
+
+class FileLayoutError(DataError):
+    """A data file does not have the layout that it is read with."""
+
+
+class ConstantSeriesError(DataError):
+    """A series has one value only, so there is nothing to learn from it."""
+
+
+class SplitError(DataError):
+    """The series are too short to be split by time."""
 
 
 class FrequencyError(DataError):

@@ -133,6 +133,20 @@ class ScottEstimator(Estimator):
         validation = None
         if validation_data is not None:
             validation = self.create_windows(validation_data).last()
+        return self.train_windows(windows, validation)
+
+    def train_windows(
+        self, windows: WindowIndex, validation: WindowIndex | None = None
+    ) -> Predictor:
+        """Train on windows that were made before, by `create_windows`.
+
+        Parameters
+        ----------
+        windows
+            The windows to train on; several trainings can share them.
+        validation
+            Windows that give ``val_loss``, all of them.
+        """
         dimensions = windows.series.dimensions
         if dimensions is not None and not self.multivariate:
             raise DataError(

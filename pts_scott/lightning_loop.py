@@ -19,6 +19,7 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 
 from pts_scott.budget import Budget, History, Stopwatch
+from pts_scott.errors import ScottWarning
 from pts_scott.fused import FusedStep, can_fuse
 from pts_scott.gradients import Gradients, Losses, Tensors, mean_loss
 from pts_scott.randomness import Generators
@@ -41,6 +42,13 @@ class Plan:
     output: str
     clip_gradient: float | None
     make_optimizer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
+
+
+class Observer(pl.Callback):
+    """A callback that looks at the module and does not read what is logged.
+
+    Nothing is logged for it, which for small networks takes as long as a step.
+    """
 
 
 class OuterLoopModule(pl.LightningModule):
@@ -163,10 +171,10 @@ class OuterLoopModule(pl.LightningModule):
 
     def _coefficient(self) -> float:
         if isinstance(self.plan.coefficient, str):  # "linear": from 1 to 0
-            return 1.0 - self._spent()
+            return 1.0 - self.spent()
         return self.plan.coefficient
 
-    def _spent(self) -> float:
+    def spent(self) -> float:
         """The share of the budget that is used up."""
         return self.plan.budget.spent(
             self.steps, self.clock.seconds, self.gradients.count
@@ -196,11 +204,12 @@ class OuterLoopModule(pl.LightningModule):
             warnings.warn(
                 f"the loss is {train_loss} at step {self.steps}: training diverges. "
                 "Lower learning_rate, or set clip_gradient.",
+                ScottWarning,
                 stacklevel=2,
             )
         if self._somebody_listens():
             self.log("train_loss", train_loss, prog_bar=True, batch_size=1)
-            self.log("done", self._spent(), prog_bar=True, batch_size=1)
+            self.log("done", self.spent(), prog_bar=True, batch_size=1)
 
     def _somebody_listens(self) -> bool:
         """Whether to log now: Lightning's log takes as long as a small step.
@@ -212,7 +221,10 @@ class OuterLoopModule(pl.LightningModule):
         if (
             now - self._logged < LOG_SECONDS
             and not self.trainer.loggers
-            and all(isinstance(c, pl.callbacks.ProgressBar) for c in self._callbacks)
+            and all(
+                isinstance(c, pl.callbacks.ProgressBar | Observer)
+                for c in self._callbacks
+            )
             and not self._epoch_is_full()
         ):
             return False
@@ -255,6 +267,7 @@ class OuterLoopModule(pl.LightningModule):
             warnings.warn(
                 f"{type(self.losses.network).__name__} could not be compiled, so it is "
                 f"trained without: {type(error).__name__}: {str(error)[:200]}",
+                ScottWarning,
                 stacklevel=2,
             )
             self.scott.fused = None
@@ -290,12 +303,14 @@ class OuterLoopModule(pl.LightningModule):
         self.clock.start()
 
 
-def evaluate(losses: Losses, windows: WindowIndex) -> Tensor:
-    """The mean loss over all windows of an index, in evaluation mode."""
-    numbers = torch.arange(len(windows), device=windows.device)
-    batches = (
-        windows.gather(part, losses.fields) for part in numbers.split(EVALUATION_BATCH)
-    )
+def evaluate(
+    losses: Losses, windows: WindowIndex, numbers: Tensor | None = None
+) -> Tensor:
+    """The mean loss over windows of an index, in evaluation mode; None for all."""
+    if numbers is None:
+        numbers = torch.arange(len(windows))
+    parts = numbers.to(windows.device).split(EVALUATION_BATCH)
+    batches = (windows.gather(part, losses.fields) for part in parts)
     with losses.mode(training=False):
         return mean_loss(losses, batches)
 
@@ -338,6 +353,7 @@ class _Kept:
             warnings.warn(
                 "training ended before the first validation, so output='best' returns "
                 "the last parameters; make epochs shorter or the budget larger.",
+                ScottWarning,
                 stacklevel=2,
             )
         if self._copy is not None:

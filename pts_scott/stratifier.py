@@ -215,6 +215,13 @@ class Stratifier(MapTransformation):
 
         return Custom(function)
 
+    @staticmethod
+    def parse(text: str) -> Stratifier:
+        """The policy that a text names, as configs do: ``"ranges(4) * series()"``."""
+        from pts_scott.policy_text import parse_policy
+
+        return parse_policy(text)
+
     def __mul__(self, other: Stratifier) -> Stratifier:
         """The product of two policies: windows share a stratum if they do in both."""
         if not isinstance(other, Stratifier):

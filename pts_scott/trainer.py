@@ -26,7 +26,7 @@ from pts_scott._arguments import (
     whole_number,
 )
 from pts_scott.budget import Budget, History
-from pts_scott.errors import ArgumentError, DataError
+from pts_scott.errors import ArgumentError, DataError, ScottWarning
 from pts_scott.gradients import Gradients, Losses
 from pts_scott.lightning_loop import OuterLoopModule, Plan
 from pts_scott.model_checks import check_missing_values, check_model, is_stochastic
@@ -323,6 +323,7 @@ class ScottTrainer(stack.TrainerBase):
                 f"{self.settings.anchor_batch_size} rests on fewer windows than a "
                 f"mini-batch of {self.batch_size}, and its noise stays for all its inner "
                 "steps: raise anchor_batch_size, or choose a finer stratifier.",
+                ScottWarning,
                 stacklevel=4,
             )
         return strata
@@ -387,6 +388,7 @@ class ScottTrainer(stack.TrainerBase):
             warnings.warn(
                 "no C++ compiler was found, so gradients are not compiled; install g++ "
                 "or clang++ for several times the speed, or pass compile=False.",
+                ScottWarning,
                 stacklevel=5,
             )
             return False

@@ -94,3 +94,38 @@ def dataset(rows: np.ndarray, freq: str, start: str = "1990-01-01") -> ListDatas
         ],
         freq=freq,
     )
+
+
+@pytest.fixture
+def small_config(tmp_path: Path) -> Path:
+    """The config of an experiment that takes a second: 3 series of 300 hours, VAR."""
+    t, noise = np.arange(300), np.random.default_rng(0).standard_normal((300, 3))
+    values = 5 + np.sin(2 * np.pi * t[:, None] / 24 + np.arange(3)) + 0.1 * noise
+    np.savetxt(tmp_path / "waves.txt", values, delimiter=",", fmt="%.6f")
+    path = tmp_path / "small.yaml"
+    path.write_text(
+        f"""
+name: small
+data:
+  name: {tmp_path / "waves.txt"}
+  start: "2024-01-01"
+  freq: h
+  context_length: 12
+  prediction_length: 4
+  stratifier: calendar("hour")
+model: {{name: var}}
+optimizers:
+  SGD: {{method: plain, optimizer: sgd, learning_rate: 1e-2}}
+  S-Adam: {{method: scott, optimizer: adam, learning_rate: 1e-2, gamma: 0.1}}
+batch_size: 4
+time_budget: null
+gradient_budget: 2000
+seeds: [0, 1]
+evaluations: 4
+backtest_samples: 20
+compile: false
+tune: {{learning_rate: [1e-1, 1e-2, 1e-3], gamma: [0.1, 0.2], search: coordinate}}
+variance: {{points: 2, sample: 64, per_stratum: 2}}
+"""
+    )
+    return path

@@ -1,0 +1,1 @@
+"""Experiments: configs, runs, benchmarks, tuning and their reports."""

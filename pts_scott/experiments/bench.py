@@ -1,0 +1,257 @@
+"""The benchmark: every optimizer and seed of some settings, for the same training time.
+
+Runs of one setting are interleaved (each seed visits all optimizers, in turn another one
+first), so that a busy hour of the machine meets all of them alike. A run that is on disk
+is not repeated, one that fails is written down and does not stop the others.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import multiprocessing
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pts_scott.errors import ConfigError, ScottError
+from pts_scott.experiments.config import Experiment, parse_tree
+from pts_scott.experiments.folders import make_folders, quiet
+from pts_scott.experiments.progress import Progress
+from pts_scott.experiments.runs import (
+    Point,
+    failed_run,
+    perform,
+    read_record,
+    run_config,
+    run_folder,
+    write_run,
+)
+from pts_scott.experiments.samplers import measure_samplers, write_samplers
+from pts_scott.experiments.setting import Setting, choose
+
+# What does not change a run.
+NOT_OF_A_RUN = ("name", "tune", "variance")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run to be made: an optimizer and a seed of an experiment, and its folder."""
+
+    experiment: Experiment
+    optimizer: str
+    seed: int
+    folder: Path
+
+    @property
+    def label(self) -> str:
+        """What the run is, for a person."""
+        return f"{self.experiment.setting}: {self.optimizer}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a benchmark: runs found on disk, diverged, and what failed."""
+
+    before: int
+    diverged: int
+    failed: tuple[str, ...]
+
+
+def plan(
+    experiments: Sequence[Experiment], output: Path, only: Sequence[str] = ()
+) -> list[Task]:
+    """All runs in the order in which they are made.
+
+    Parameters
+    ----------
+    experiments
+        The settings, one after the other.
+    output
+        Folder of the results; each setting has its own in it.
+    only
+        Optimizers to run; empty for all.
+    """
+    settings = [experiment.setting for experiment in experiments]
+    twice = sorted({name for name in settings if settings.count(name) > 1})
+    if twice:
+        raise ConfigError(
+            f"two configs have the setting {twice[0]!r}; give one of them another name."
+        )
+    tasks = []
+    for experiment in experiments:
+        for name in only:
+            choose(experiment, name)
+        names = [name for name in experiment.optimizers if not only or name in only]
+        for turn, seed in enumerate(experiment.seeds):
+            first = turn % len(names)
+            for name in names[first:] + names[:first]:
+                folder = run_folder(output / experiment.setting, name, seed)
+                tasks.append(Task(experiment, name, seed, folder))
+    return tasks
+
+
+def bench(
+    experiments: Sequence[Experiment],
+    output: Path,
+    *,
+    workers: int = 1,
+    only: Sequence[str] = (),
+    samplers: bool = False,
+    say: Callable[[str], None] = print,
+) -> Outcome:
+    """Make all runs that are not on disk yet.
+
+    Parameters
+    ----------
+    experiments
+        The settings.
+    output
+        Folder of the results, made if it is not there.
+    workers
+        Runs at the same time, each in a process of its own.
+    only
+        Optimizers to run; empty for all.
+    samplers
+        Measure the variance of the samplers, too, in one more run of each setting.
+    say
+        Where lines about the progress go.
+    """
+    tasks = plan(experiments, output, only)
+    todo = [task for task in tasks if not is_done(task)]
+    make_folders(experiments, output)
+    say(_announcement(tasks, todo, workers))
+    for experiment in {id(t.experiment): t.experiment for t in todo}.values():
+        ready(experiment)  # mistakes in data and arguments end it here, before any run
+    progress = Progress(len(todo), workers, say)
+    failed, diverged = [], 0
+    runs = _alone(todo, progress) if workers == 1 else _together(todo, workers, progress)
+    for task, record in runs:
+        progress.finished(task.label, record)
+        if record["status"] == "failed":
+            failed.append(f"{task.label}: {record['error']}")
+        diverged += record["status"] == "diverged"
+    if samplers:
+        for experiment in experiments:
+            failed += _measure_samplers(experiment, output / experiment.setting, say)
+    return Outcome(len(tasks) - len(todo), diverged, tuple(failed))
+
+
+def _measure_samplers(
+    experiment: Experiment, folder: Path, say: Callable[[str], None]
+) -> list[str]:
+    """Measure the samplers of a setting if that was not done; returns what failed."""
+    if (folder / "variance.csv").exists():
+        return []
+    say(f"{experiment.setting}: variance of the samplers")
+    try:
+        table = measure_samplers(experiment, ready(experiment), say=lambda line: None)
+        write_samplers(table, folder)
+    except Exception as error:
+        return [f"{experiment.setting}, variance of the samplers: {error}"]
+    return []
+
+
+def _announcement(tasks: list[Task], todo: list[Task], workers: int) -> str:
+    settings = len({task.experiment.setting for task in tasks})
+    seconds = sum(task.experiment.time_budget or 0.0 for task in todo) / workers
+    done = len(tasks) - len(todo)
+    return (
+        f"{settings} setting{'s' * (settings > 1)}, {len(tasks)} runs"
+        + (f", {done} of them on disk already" if done else "")
+        + f"; the training budgets of the rest add up to {Progress.duration(seconds)}"
+        + (f" with {workers} workers" if workers > 1 else "")
+    )
+
+
+def is_done(task: Task) -> bool:
+    """Whether the run is on disk; a failed one is tried again.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds a run of another configuration.
+    """
+    record = read_record(task.folder)
+    if record is None or record["status"] == "failed":
+        return False
+    there = yaml.safe_load((task.folder / "config.yaml").read_text(encoding="utf-8"))
+    here = dataclasses.asdict(run_config(task.experiment, task.optimizer, task.seed))
+    differences = list(_differences(there, here))
+    if differences:
+        raise ConfigError(
+            f"{task.folder} holds a run with other settings ({differences[0]}). Choose "
+            "another folder with --output, or remove this one."
+        )
+    return True
+
+
+def _differences(there: Any, here: Any, path: str = "") -> Iterator[str]:
+    if isinstance(there, dict) and isinstance(here, dict):
+        for key in there.keys() | here.keys():
+            if path or key not in NOT_OF_A_RUN:
+                inner = f"{path}.{key}" if path else str(key)
+                yield from _differences(there.get(key), here.get(key), inner)
+    elif there != here:
+        yield f"{path} is {there!r} there and {here!r} here"
+
+
+# -- making the runs ------------------------------------------------------------------
+
+
+def make_run(task: Task, watch: Callable[[Point], None] | None = None) -> dict[str, Any]:
+    """Make one run and write its folder; an error becomes a record of it."""
+    quiet()
+    try:
+        run = perform(ready(task.experiment), task.optimizer, task.seed, watch)
+    except SystemExit:  # which is how Lightning answers Ctrl-C
+        raise KeyboardInterrupt from None
+    except Exception as error:
+        message = f"{type(error).__name__}: {error}"
+        if not isinstance(error, ScottError):
+            message += f" ({traceback.format_exc(limit=-1).splitlines()[-3].strip()})"
+        run = failed_run(task.experiment, task.optimizer, task.seed, message)
+    write_run(task.folder, task.experiment, run)
+    return run.record
+
+
+def ready(experiment: Experiment) -> Setting:
+    """The setting of an experiment; the runs of a process share it."""
+    return _ready(experiment.dump())
+
+
+@lru_cache(maxsize=1)
+def _ready(config: str) -> Setting:
+    return Setting(parse_tree(yaml.safe_load(config), "config"))
+
+
+def _alone(
+    tasks: Sequence[Task], progress: Progress
+) -> Iterator[tuple[Task, dict[str, Any]]]:
+    for task in tasks:
+        yield task, make_run(task, progress.watch(task.label))
+
+
+def _together(
+    tasks: Sequence[Task], workers: int, progress: Progress
+) -> Iterator[tuple[Task, dict[str, Any]]]:
+    spawn = multiprocessing.get_context(
+        "spawn"
+    )  # a fork would take torch's threads along
+    pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=spawn)
+    try:
+        futures = {pool.submit(make_run, task): task for task in tasks}
+        for future in concurrent.futures.as_completed(futures):
+            yield futures[future], future.result()
+    except concurrent.futures.process.BrokenProcessPool:
+        raise ScottError(
+            "a worker ended without a word, perhaps for want of memory. What was "
+            "finished is kept: run the same command again, with fewer --workers."
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

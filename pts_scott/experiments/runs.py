@@ -1,0 +1,352 @@
+"""One run: an optimizer and a seed, trained, measured, backtested and written down."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import platform
+import re
+import shutil
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import pandas as pd
+import torch
+from gluonts.env import env
+from gluonts.evaluation import Evaluator, make_evaluation_predictions
+from gluonts.model.predictor import Predictor
+from torch import Tensor
+
+from pts_scott.datasets import SeriesData
+from pts_scott.errors import ScottWarning
+from pts_scott.experiments.config import Experiment
+from pts_scott.experiments.setting import Setting, choose
+from pts_scott.gradients import Losses
+from pts_scott.lightning_loop import Observer, OuterLoopModule, evaluate
+from pts_scott.randomness import isolated
+from pts_scott.windows import WindowIndex
+
+# GluonTS' names of what the paper's readers know by others.
+BACKTEST = {
+    "CRPS": "mean_wQuantileLoss",
+    "MASE": "MASE",
+    "sMAPE": "sMAPE",
+    "ND": "ND",
+    "NRMSE": "NRMSE",
+}
+LIBRARIES = (
+    "pts-scott",
+    "torch",
+    "lightning",
+    "gluonts",
+    "pytorchts",
+    "numpy",
+    "pandas",
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement along a run."""
+
+    share: float
+    step: int
+    gradients: int
+    seconds: float
+    train_loss: float
+    test_loss: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run gives."""
+
+    record: dict[str, Any]
+    curve: pd.DataFrame
+    history: pd.DataFrame
+    predictor: Predictor | None
+
+
+class Curve(Observer):
+    """Measures the losses at equal shares of the budget, while the clock stands still.
+
+    Parameters
+    ----------
+    setting
+        Whose windows are measured, ``curve_windows`` of them.
+    evaluations
+        Measurements after the first, which comes before training.
+    watch
+        Called with each measurement; training stops where it returns True.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        evaluations: int,
+        watch: Callable[[Point], bool | None] | None = None,
+    ) -> None:
+        limit = setting.experiment.curve_windows
+        self._parts = [
+            (part, spread(part, limit)) for part in (setting.training, setting.held_out)
+        ]
+        self._share = 1 / evaluations
+        self._watch = watch
+        self.points: list[Point] = []
+        #: Seconds that measuring took; they are in no history.
+        self.seconds = 0.0
+        self.losses: Losses | None = None
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Measure the start; the clock does not run yet."""
+        assert isinstance(pl_module, OuterLoopModule)
+        self.losses = pl_module.losses
+        device = pl_module.windows.device
+        self._parts = [(windows.to(device), numbers) for windows, numbers in self._parts]
+        self._measure(trainer, pl_module)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        """Measure when another share of the budget is used up."""
+        if pl_module.spent() >= len(self.points) * self._share - 1e-9:
+            pl_module.clock.stop()
+            self._measure(trainer, pl_module)
+            pl_module.clock.start()
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Measure the end, if that was not done just now."""
+        pl_module.clock.stop()
+        if self.points[-1].step < pl_module.steps:
+            self._measure(trainer, pl_module)
+
+    def _measure(self, trainer: Any, module: OuterLoopModule) -> None:
+        began = time.perf_counter()
+        train_loss, test_loss = (
+            float(evaluate(module.losses, windows, numbers))
+            for windows, numbers in self._parts
+        )
+        point = Point(
+            share=module.spent(),
+            step=module.steps,
+            gradients=module.gradients.count,
+            seconds=module.clock.seconds,
+            train_loss=train_loss,
+            test_loss=test_loss,
+        )
+        self.points.append(point)
+        stop = self._watch(point) if self._watch is not None else False
+        if stop or not math.isfinite(train_loss):
+            trainer.should_stop = True  # what has diverged stays so
+        self.seconds += time.perf_counter() - began
+
+    def frame(self) -> pd.DataFrame:
+        """The measurements as a table."""
+        return pd.DataFrame([dataclasses.asdict(p) for p in self.points]).drop(
+            columns="share"
+        )
+
+
+def spread(windows: WindowIndex, limit: int | None) -> Tensor:
+    """Numbers of windows, evenly spread over all: ``limit`` of them, or all."""
+    size = len(windows)
+    if limit is None or limit >= size:
+        return torch.arange(size)
+    return torch.linspace(0, size - 1, limit, dtype=torch.float64).round().long()
+
+
+def perform(
+    setting: Setting,
+    optimizer: str,
+    seed: int,
+    watch: Callable[[Point], bool | None] | None = None,
+) -> Run:
+    """Train one optimizer with one seed, and measure what came of it.
+
+    Parameters
+    ----------
+    setting
+        The experiment, ready to train.
+    optimizer
+        Name of one of its optimizers.
+    seed
+        Of initial weights and draws.
+    watch
+        Called with each point of the curve.
+    """
+    experiment = setting.experiment
+    curve = Curve(setting, experiment.evaluations, watch)
+    estimator = setting.estimator(optimizer, seed, [curve])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", ScottWarning)
+        predictor = estimator.train_windows(setting.training)
+    trainer, losses = estimator.trainer, curve.losses
+    assert losses is not None
+    began, limit = time.perf_counter(), experiment.evaluation_windows
+    train_loss, test_loss = (
+        float(evaluate(losses, part.to(trainer.device), spread(part, limit)))
+        for part in (setting.training, setting.held_out)
+    )
+    evaluation_seconds = curve.seconds + time.perf_counter() - began
+    history, config = trainer.history, choose(experiment, optimizer)
+    finished = math.isfinite(train_loss) and math.isfinite(test_loss)
+    last = history.iloc[-1].to_dict() if len(history) else {}
+    record = {
+        **identity(experiment, optimizer, seed),
+        "loss": setting.loss,
+        "method": config.method,
+        "learning_rate": config.learning_rate,
+        "gamma": config.gamma,
+        "status": "finished" if finished else "diverged",
+        "error": "",
+        "train_loss": train_loss if finished else math.nan,
+        "test_loss": test_loss if finished else math.nan,
+        "steps": int(last.get("step", 0)),
+        "gradients": int(last.get("gradients", 0)),
+        "anchors": int(last.get("anchors", 0)),
+        "seconds": float(last.get("seconds", 0.0)),
+        "compile_seconds": trainer.compile_seconds,
+        "stratify_seconds": trainer.stratify_seconds,
+        "evaluation_seconds": evaluation_seconds,
+        "windows_train": len(setting.training),
+        "windows_test": len(setting.held_out),
+        "evaluated_train": len(spread(setting.training, limit)),
+        "evaluated_test": len(spread(setting.held_out, limit)),
+        "strata": None if trainer.strata is None else len(trainer.strata),
+        "time_budget": experiment.time_budget,
+        "gradient_budget": experiment.gradient_budget,
+        "warnings": sorted({str(w.message) for w in caught}),
+        **dict.fromkeys(BACKTEST, math.nan),
+    }
+    if finished and experiment.backtest_samples:
+        samples = experiment.backtest_samples
+        record.update(backtest(predictor, setting.split.backtest, samples, seed))
+    return Run(record, curve.frame(), history, predictor)
+
+
+def identity(experiment: Experiment, optimizer: str, seed: int) -> dict[str, Any]:
+    """The part of a run's record that is known before it runs."""
+    return {
+        "setting": experiment.setting,
+        "model": experiment.model_label,
+        "dataset": Path(experiment.data.name).name,
+        "batch_size": experiment.batch_size,
+        "optimizer": optimizer,
+        "seed": seed,
+    }
+
+
+def backtest(
+    predictor: Predictor, series: SeriesData, samples: int, seed: int
+) -> dict[str, float]:
+    """GluonTS' backtest: forecasts of the last range of each series, evaluated.
+
+    Parameters
+    ----------
+    predictor
+        The trained model.
+    series
+        Whole series; their last steps are forecast.
+    samples
+        Sample paths of a forecast.
+    seed
+        Of the sample paths.
+    """
+    evaluator = Evaluator(num_workers=0)
+    with warnings.catch_warnings(), np.errstate(all="ignore"), env._let(use_tqdm=False):
+        warnings.simplefilter("ignore")
+        with isolated(seed, torch.device("cpu")):
+            forecasts, truth = make_evaluation_predictions(
+                series.dataset(), predictor=predictor, num_samples=samples
+            )
+            metrics, _ = evaluator(truth, forecasts, num_series=len(series.item_ids))
+    return {ours: float(metrics[theirs]) for ours, theirs in BACKTEST.items()}
+
+
+# -- the folder of a run ----------------------------------------------------------------
+
+
+def run_folder(setting_folder: Path, optimizer: str, seed: int) -> Path:
+    """Where a run of a setting is written."""
+    name = re.sub(r"[^\w.+-]+", "-", optimizer)
+    return setting_folder / "runs" / f"{name}-seed{seed}"
+
+
+def run_config(experiment: Experiment, optimizer: str, seed: int) -> Experiment:
+    """The experiment with this one run alone, as its folder holds it."""
+    return dataclasses.replace(
+        experiment,
+        optimizers={optimizer: choose(experiment, optimizer)},
+        seeds=[seed],
+    )
+
+
+def write_run(folder: Path, experiment: Experiment, run: Run) -> None:
+    """Write a run's folder: config, versions, history, curve and, last, its record.
+
+    A folder with ``run.json`` is whole: everything is written beside it and moved there
+    in one go.
+    """
+    part = folder.with_name(folder.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    record = run.record
+    config = run_config(experiment, record["optimizer"], record["seed"])
+    (part / "config.yaml").write_text(config.dump(), encoding="utf-8")
+    (part / "versions.json").write_text(json.dumps(versions(), indent=1))
+    run.history.to_csv(part / "history.csv", index=False)
+    run.curve.to_csv(part / "curve.csv", index=False)
+    plain = {k: _json_number(v) for k, v in record.items()}
+    (part / "run.json").write_text(json.dumps(plain, indent=1, allow_nan=False))
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(part, folder)
+
+
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """The record of a run; None if the folder does not hold a whole one."""
+    try:
+        record: dict[str, Any] = json.loads((folder / "run.json").read_text())
+        return record
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def failed_run(experiment: Experiment, optimizer: str, seed: int, error: str) -> Run:
+    """The record of a run that ended with an error."""
+    config = choose(experiment, optimizer)
+    record = {
+        **identity(experiment, optimizer, seed),
+        "method": config.method,
+        "learning_rate": config.learning_rate,
+        "gamma": config.gamma,
+        "status": "failed",
+        "error": error,
+        "time_budget": experiment.time_budget,
+        "gradient_budget": experiment.gradient_budget,
+    }
+    empty = pd.DataFrame(columns=["step", "gradients", "seconds"])
+    return Run(record, empty, empty, None)
+
+
+def _json_number(value: Any) -> Any:
+    """JSON has no NaN: it is null there."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a run depends on."""
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,174 @@
+"""Variance of the samplers along a training run: the paper's figure, at equal cost."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pandas as pd
+import torch
+
+from pts_scott.errors import ConfigError
+from pts_scott.experiments.config import Experiment
+from pts_scott.experiments.figures import save, variance_figure
+from pts_scott.experiments.folders import make_folders, quiet
+from pts_scott.experiments.setting import Setting, choose
+from pts_scott.lightning_loop import Observer, OuterLoopModule
+from pts_scott.strata import default_stratifier
+from pts_scott.stratifier import Stratifier
+from pts_scott.variance import VarianceProbe
+
+
+class SamplerWatch(Observer):
+    """Measures the variance of the samplers at equal shares of the budget.
+
+    The control variate is measured at the end of an outer loop, where the parameters are
+    farthest from the snapshot and its variance is largest. The clock stands still
+    meanwhile.
+    """
+
+    def __init__(
+        self,
+        make_probe: Callable[[OuterLoopModule], VarianceProbe],
+        points: int,
+        say: Callable[[str], None],
+    ) -> None:
+        self._make_probe, self._share, self._say = make_probe, 1 / points, say
+        self._probe: VarianceProbe | None = None
+        self.tables: list[pd.DataFrame] = []
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Measure the start, where there is no snapshot yet."""
+        assert isinstance(pl_module, OuterLoopModule)
+        self._probe = self._make_probe(pl_module)
+        self._measure(pl_module)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        """Measure when another share of the budget is used up."""
+        if pl_module.spent() >= len(self.tables) * self._share - 1e-9:
+            pl_module.clock.stop()
+            self._measure(pl_module)
+            pl_module.clock.start()
+
+    def _measure(self, module: OuterLoopModule) -> None:
+        assert self._probe is not None
+        table = self._probe.measure(module.scott.snapshot if module.steps else None)
+        place = {
+            "seconds": module.clock.seconds,
+            "gradients_used": module.gradients.count,
+            "step": module.steps,
+        }
+        self.tables.append(table.assign(**place))
+        best = table.loc[table["relative"].idxmin()]
+        self._say(
+            f"{module.spent():4.0%}  step {module.steps:7d}: lowest variance by "
+            f"{best['sampler']} {best['stratifier']} "
+            f"({best['relative']:.2f} of uniform's)"
+        )
+
+
+def measure_samplers(
+    experiment: Experiment,
+    setting: Setting | None = None,
+    say: Callable[[str], None] = print,
+) -> pd.DataFrame:
+    """Train one optimizer and measure the variance of all samplers on the way.
+
+    Parameters
+    ----------
+    experiment
+        The setting; its ``variance`` says what is measured.
+    setting
+        The experiment, if it was made ready before.
+    say
+        Where lines about the progress go.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each measurement, sampler and stratifier.
+    """
+    quiet()
+    setting = setting or Setting(experiment)
+    options = experiment.variance
+    optimizer = trained_meanwhile(experiment)
+    config = choose(experiment, optimizer)
+    windows = setting.training
+    policies = [
+        experiment.stratifier() or default_stratifier(windows.series.timeline.offset),
+        *map(Stratifier.parse, options.stratifiers),
+    ]
+    strata = {_short(policy): policy.stratify(windows) for policy in policies}
+    own = next(iter(strata.values()))
+    b, k = config.anchor_batch_size, config.inner_steps
+    cost = options.gradients or math.ceil(2 * experiment.batch_size + len(own) * b / k)
+
+    def make_probe(module: OuterLoopModule) -> VarianceProbe:
+        device = module.windows.device
+        return VarianceProbe(
+            module.losses,
+            module.windows,
+            {name: part.to(device) for name, part in strata.items()},
+            gradients=cost,
+            anchor_batch_size=b,
+            inner_steps=k,
+            sample=options.sample,
+            per_stratum=options.per_stratum,
+            generator=torch.Generator(device).manual_seed(options.seed),
+        )
+
+    watch = SamplerWatch(make_probe, options.points, say)
+    estimator = setting.estimator(optimizer, options.seed, [watch])
+    began = time.perf_counter()
+    try:
+        estimator.train_windows(windows)
+    except SystemExit:  # which is how Lightning answers Ctrl-C
+        raise KeyboardInterrupt from None
+    say(f"measured in {time.perf_counter() - began:.0f} s, training included")
+    return pd.concat(watch.tables, ignore_index=True)
+
+
+def trained_meanwhile(experiment: Experiment) -> str:
+    """The optimizer that trains while variances are measured.
+
+    Raises
+    ------
+    ConfigError
+        If it has no anchor, and so no snapshot for a control variate.
+    """
+    given = experiment.variance.optimizer
+    names = [
+        name
+        for name, config in experiment.optimizers.items()
+        if config.method in ("scott", "scsg", "svrg")
+    ]
+    if given is not None:
+        choose(experiment, given)
+    if not names or given not in (None, *names):
+        raise ConfigError(
+            f"variance.optimizer={given!r}: expected an optimizer with an anchor, at "
+            f"whose snapshot a control variate is measured; here are {names}."
+        )
+    return given or names[0]
+
+
+def _short(policy: Stratifier) -> str:
+    return str(policy).replace("Stratifier.", "")
+
+
+def write_samplers(table: pd.DataFrame, folder: Path) -> None:
+    """Write the table and the picture of a measurement into a folder."""
+    table.to_csv(folder / "variance.csv", index=False)
+    save(variance_figure(table), folder / "variance.png")
+
+
+def command(experiment: Experiment, output: Path, say: Callable[[str], None]) -> Path:
+    """Measure, write and return the folder: what ``pts-scott variance`` does."""
+    make_folders([experiment], output)
+    folder = output / experiment.setting
+    write_samplers(measure_samplers(experiment, say=say), folder)
+    return folder

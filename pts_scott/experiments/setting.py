@@ -1,0 +1,169 @@
+"""A setting with its series read and its windows made, for many runs to share."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+
+from pts_scott import datasets
+from pts_scott._arguments import nearest
+from pts_scott.errors import ConfigError
+from pts_scott.estimators import (
+    LSTMEstimator,
+    NBEATSEstimator,
+    ScottEstimator,
+    SimpleFeedForwardEstimator,
+    VAREstimator,
+)
+from pts_scott.experiments.config import Experiment, OptimizerConfig
+from pts_scott.trainer import ScottTrainer
+
+MODELS: dict[str, type[ScottEstimator]] = {
+    "mlp": SimpleFeedForwardEstimator,
+    "nbeats": NBEATSEstimator,
+    "lstm": LSTMEstimator,
+    "var": VAREstimator,
+}
+LOSSES = {"mlp": "NLL", "lstm": "MSE", "var": "MSE"}
+STEPS_AN_EPOCH = 1000
+
+
+class Setting:
+    """One experiment, ready to train.
+
+    Parameters
+    ----------
+    experiment
+        Its config.
+    tuning
+        Train on all but the last tenth of the training range and hold that out, and
+        never touch the test range.
+
+    Attributes
+    ----------
+    series, split
+        The series, and their parts by time.
+    training, held_out : WindowIndex
+        Windows to train on, and windows that training never sees.
+    """
+
+    def __init__(self, experiment: Experiment, *, tuning: bool = False) -> None:
+        self.experiment = experiment
+        data = experiment.data
+        self.series = datasets.load(
+            data.name,
+            start=data.start,
+            freq=data.freq,
+            timestamp=data.timestamp,
+            item_id=data.item_id,
+            target=data.target,
+            constant=data.constant,
+            seed=data.seed,
+        )
+        for name in experiment.optimizers:
+            self.estimator(name, seed=0)  # its arguments are checked before any training
+        self.split = self.series.split(data.context_length, data.prediction_length)
+        parts = (
+            (self.split.fit, self.split.tuning)
+            if tuning
+            else (self.split.train, self.split.test)
+        )
+        estimator = self.estimator(next(iter(experiment.optimizers)), seed=0)
+        self.training, self.held_out = (
+            estimator.create_windows(part.entries()) for part in parts
+        )
+
+    def varied(self, experiment: Experiment) -> Setting:
+        """The same windows for an experiment with other optimizers or budgets."""
+        other = copy.copy(self)
+        other.experiment = experiment
+        return other
+
+    @property
+    def loss(self) -> str:
+        """Name of the loss that the model is trained by."""
+        arguments = self.experiment.model.arguments
+        name = self.experiment.model.name
+        return LOSSES.get(name) or str(arguments.get("loss_function", "MAPE"))
+
+    def estimator(
+        self, optimizer: str, seed: int, callbacks: Sequence[pl.Callback] = ()
+    ) -> ScottEstimator:
+        """The model with a trainer for one of the optimizers."""
+        experiment, data = self.experiment, self.experiment.data
+        taken = {"freq", "context_length", "prediction_length", "stride", "trainer"}
+        for name in taken & experiment.model.arguments.keys():
+            raise ConfigError(
+                f"model.arguments has {name!r}, which the data decides: set it there."
+            )
+        return MODELS[experiment.model.name](
+            freq=self.series.freq,
+            prediction_length=data.prediction_length,
+            context_length=data.context_length,
+            stride=data.stride,
+            trainer=self.trainer(optimizer, seed, callbacks),
+            **experiment.model.arguments,
+        )  # type: ignore[call-arg]
+
+    def trainer(
+        self, optimizer: str, seed: int, callbacks: Sequence[pl.Callback] = ()
+    ) -> ScottTrainer:
+        """A trainer for one of the optimizers, quiet but for the callbacks."""
+        experiment = self.experiment
+        config = choose(experiment, optimizer)
+        return ScottTrainer(
+            method=config.method,
+            optimizer=_step_rule(config),
+            learning_rate=config.learning_rate,
+            weight_decay=config.weight_decay,
+            stratifier=experiment.stratifier(),
+            batch_size=experiment.batch_size,
+            anchor_batch_size=config.anchor_batch_size,
+            inner_steps=config.inner_steps,
+            inner_length=config.inner_length,
+            gamma=config.gamma,
+            coefficient=config.coefficient,
+            clip_gradient=config.clip_gradient,
+            epochs=None,
+            num_batches_per_epoch=STEPS_AN_EPOCH,
+            time_budget=experiment.time_budget,
+            gradient_budget=experiment.gradient_budget,
+            device=experiment.device,
+            compile=experiment.compile,
+            threads=experiment.threads,
+            seed=seed,
+            trainer_kwargs={
+                "enable_progress_bar": False,
+                "callbacks": list(callbacks),
+            },
+        )
+
+
+def choose(experiment: Experiment, optimizer: str) -> OptimizerConfig:
+    """The config of one of the experiment's optimizers."""
+    if optimizer not in experiment.optimizers:
+        raise ConfigError(
+            f"the experiment has no optimizer {optimizer!r}. "
+            f"{nearest(optimizer, experiment.optimizers)}"
+        )
+    return experiment.optimizers[optimizer]
+
+
+def _step_rule(config: OptimizerConfig) -> Any:
+    if config.betas is None:
+        return config.optimizer
+    if config.optimizer != "adam" or len(config.betas) != 2:
+        raise ConfigError(
+            f"betas={config.betas}: expected two numbers, for the optimizer 'adam' alone."
+        )
+    return functools.partial(
+        torch.optim.Adam,
+        lr=config.learning_rate,
+        betas=(config.betas[0], config.betas[1]),
+        weight_decay=config.weight_decay,
+    )

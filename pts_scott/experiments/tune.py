@@ -1,0 +1,315 @@
+"""Tuning: step sizes, and γ, chosen on the tuning range from the same grids for all.
+
+Each optimizer has an Optuna study for each stage of its search. Trials that are worse
+than the median halfway are pruned; what is in the storage is not repeated.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import itertools
+import json
+import math
+import multiprocessing
+import warnings
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import yaml
+
+from pts_scott.errors import ConfigError, MissingExtraError, ScottError
+from pts_scott.experiments.config import Experiment, OptimizerConfig, parse_tree
+from pts_scott.experiments.folders import make_folders, quiet
+from pts_scott.experiments.runs import Point, perform
+from pts_scott.experiments.setting import Setting, choose
+
+if TYPE_CHECKING:
+    import optuna
+
+Stage = dict[str, list[float]]
+
+
+def tune(
+    experiment: Experiment,
+    output: Path,
+    *,
+    workers: int = 1,
+    only: Sequence[str] = (),
+    storage: str | None = None,
+    say: Callable[[str], None] = print,
+) -> Path:
+    """Tune the optimizers of a setting; returns the file with the best config.
+
+    Parameters
+    ----------
+    experiment
+        The setting, with the grids in ``tune``.
+    output
+        Folder of the results; the setting has its own in it.
+    workers
+        Optimizers tuned at the same time, each in a process of its own.
+    only
+        Optimizers to tune; empty for all.
+    storage
+        Of Optuna; None for a SQLite file in the setting's folder.
+    say
+        Where lines about the progress go.
+    """
+    names = list(only) or list(experiment.optimizers)
+    for name in names:
+        choose(experiment, name)
+    make_folders([experiment], output)
+    folder = output / experiment.setting
+    storage = storage or f"sqlite:///{(folder / 'trials.db').resolve()}"
+    ready(experiment)  # mistakes in data and arguments end it here
+    _optuna().storages.RDBStorage(storage)  # whose tables must be there for all workers
+    config = experiment.dump()
+    best: dict[str, OptimizerConfig] = {}
+    if workers == 1:
+        for name in names:
+            best[name] = tune_optimizer(config, name, storage, say)
+    else:
+        spawn = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(workers, mp_context=spawn) as pool:
+            futures = {
+                pool.submit(tune_optimizer, config, name, storage): name for name in names
+            }
+            for future in concurrent.futures.as_completed(futures):
+                best[futures[future]] = future.result()
+                say(f"{futures[future]}: {_chosen(best[futures[future]])}")
+    tuned = {**experiment.optimizers, **best}
+    result = dataclasses.replace(experiment, optimizers=tuned)
+    trials(experiment, names, storage).to_csv(folder / "trials.csv", index=False)
+    for name in names:
+        _warn_of_edges(experiment, name, best[name], say)
+    path = folder / "best.yaml"
+    path.write_text(
+        f"# Tuned on the last tenth of the training range: {', '.join(names)}.\n"
+        + result.dump(),
+        encoding="utf-8",
+    )
+    return path
+
+
+def stages(experiment: Experiment, optimizer: str) -> list[Stage]:
+    """What is searched together, and what after it."""
+    config, grids = choose(experiment, optimizer), experiment.tune
+    parts: list[Stage] = [{"learning_rate": grids.learning_rate}]
+    if config.method in ("scott", "scsg", "svrg") and grids.gamma:
+        parts.append({"gamma": grids.gamma})
+    if config.optimizer == "adam" and grids.betas:
+        parts.append({"beta_1": grids.betas, "beta_2": grids.betas})
+    if grids.search == "grid":
+        return [dict(itertools.chain.from_iterable(part.items() for part in parts))]
+    return parts
+
+
+def tune_optimizer(
+    config: str, optimizer: str, storage: str, say: Callable[[str], None] | None = None
+) -> OptimizerConfig:
+    """Search the grids for one optimizer, stage by stage; returns it tuned."""
+    quiet()
+    experiment = parse_tree(yaml.safe_load(config), "config")
+    best = choose(experiment, optimizer)
+    for number, stage in enumerate(stages(experiment, optimizer)):
+        study = _study(experiment, optimizer, number, stage, storage)
+        best = _search(study, experiment, optimizer, best, stage, say)
+    return best
+
+
+def _search(
+    study: optuna.Study,
+    experiment: Experiment,
+    optimizer: str,
+    start: OptimizerConfig,
+    stage: Stage,
+    say: Callable[[str], None] | None,
+) -> OptimizerConfig:
+    """The best of one stage, with all that was found before held fixed."""
+    setting, size = ready(experiment), math.prod(len(v) for v in stage.values())
+
+    def objective(trial: optuna.Trial) -> float:
+        found = {name: trial.suggest_categorical(name, v) for name, v in stage.items()}
+        return _trial(trial, setting, optimizer, varied(start, found))
+
+    def tell(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+        if say is not None:
+            done = sum(t.state.is_finished() for t in study.get_trials(deepcopy=False))
+            say(f"{optimizer} [{done}/{size}] {_described(trial)}")
+
+    if len(_finished(study)) < size:
+        try:
+            study.optimize(objective, callbacks=[tell])
+        except SystemExit:  # which is how Lightning answers Ctrl-C
+            raise KeyboardInterrupt from None
+    complete = [t for t in _finished(study) if t.value is not None]
+    if not any(math.isfinite(t.value) for t in complete if t.value is not None):
+        raise ScottError(
+            f"{optimizer} diverged with every value of the grid; give tune.learning_rate "
+            "smaller ones."
+        )
+    return varied(start, study.best_trial.params)
+
+
+def _trial(
+    trial: optuna.Trial, setting: Setting, optimizer: str, config: OptimizerConfig
+) -> float:
+    """Mean loss on the tuning windows after training with one choice."""
+    from optuna import TrialPruned
+
+    tuning = setting.experiment.tune
+    experiment = dataclasses.replace(
+        setting.experiment,
+        optimizers={optimizer: config},
+        time_budget=tuning.time_budget or setting.experiment.time_budget,
+        evaluations=tuning.evaluations,
+        backtest_samples=0,
+    )
+    losses: list[float] = []
+    steps = itertools.count()
+    for seed in tuning.seeds:
+        pruned = False
+
+        def watch(point: Point) -> bool:
+            nonlocal pruned
+            trial.report(_or_infinity(point.test_loss), next(steps))
+            pruned = trial.should_prune()
+            return pruned
+
+        run = perform(setting.varied(experiment), optimizer, seed, watch)
+        if pruned:
+            raise TrialPruned
+        losses.append(_or_infinity(run.record["test_loss"]))
+    return sum(losses) / len(losses)
+
+
+def _or_infinity(loss: float) -> float:
+    """Optuna knows no NaN: what diverged is worse than everything."""
+    return loss if math.isfinite(loss) else math.inf
+
+
+def varied(config: OptimizerConfig, found: dict[str, Any]) -> OptimizerConfig:
+    """An optimizer with what a trial has chosen."""
+    found = dict(found)
+    if "beta_1" in found:
+        found["betas"] = [found.pop("beta_1"), found.pop("beta_2")]
+    return dataclasses.replace(config, **found)
+
+
+# -- Optuna's side --------------------------------------------------------------------
+
+
+def _study(
+    experiment: Experiment, optimizer: str, number: int, stage: Stage, storage: str
+) -> optuna.Study:
+    optuna = _optuna()
+    evaluations = experiment.tune.evaluations
+    study: optuna.Study = optuna.create_study(
+        storage=storage,
+        study_name=study_name(experiment, optimizer, number),
+        sampler=optuna.samplers.GridSampler(stage, seed=0),
+        pruner=optuna.pruners.MedianPruner(
+            n_startup_trials=3, n_warmup_steps=math.ceil(evaluations / 2)
+        ),
+        direction="minimize",
+        load_if_exists=True,
+    )
+    here = json.dumps(_identity(experiment, optimizer, stage), sort_keys=True)
+    there = study.user_attrs.get("config")
+    if there not in (None, here):
+        raise ConfigError(
+            f"{storage} holds trials of {optimizer} with another config or grid. Choose "
+            "another folder with --output, or remove that one."
+        )
+    study.set_user_attr("config", here)
+    return study
+
+
+def study_name(experiment: Experiment, optimizer: str, number: int) -> str:
+    """Name of the study of one stage of an optimizer's search."""
+    return f"{experiment.setting}: {optimizer}, stage {number + 1}"
+
+
+def _identity(experiment: Experiment, optimizer: str, stage: Stage) -> dict[str, Any]:
+    tree = dataclasses.asdict(experiment)
+    names = ("data", "model", "batch_size", "gradient_budget", "compile", "threads")
+    own = {name: tree[name] for name in names}
+    tuning = {
+        name: tree["tune"][name] for name in ("time_budget", "evaluations", "seeds")
+    }
+    config = dict(tree["optimizers"][optimizer])
+    for name in ("learning_rate", "gamma", "betas"):
+        config.pop(name)  # which are chosen
+    return {**own, "tune": tuning, "optimizer": config, "stage": stage}
+
+
+def _finished(study: optuna.Study) -> list[Any]:
+    return [t for t in study.get_trials(deepcopy=False) if t.state.is_finished()]
+
+
+def trials(experiment: Experiment, names: Sequence[str], storage: str) -> pd.DataFrame:
+    """All trials of some optimizers: what was tried and what came of it."""
+    optuna = _optuna()
+    rows = []
+    for name in names:
+        for number in range(len(stages(experiment, name))):
+            study = optuna.load_study(
+                study_name=study_name(experiment, name, number), storage=storage
+            )
+            rows += [
+                {
+                    "optimizer": name,
+                    "stage": number + 1,
+                    **trial.params,
+                    "state": trial.state.name.lower(),
+                    "loss": trial.value,
+                    "measurements": len(trial.intermediate_values),
+                }
+                for trial in _finished(study)
+            ]
+    return pd.DataFrame(rows)
+
+
+def _described(trial: Any) -> str:
+    params = ", ".join(f"{name} {value:g}" for name, value in trial.params.items())
+    outcome = trial.state.name.lower() if trial.value is None else f"{trial.value:.4g}"
+    return f"{params}: {outcome}"
+
+
+def _chosen(config: OptimizerConfig) -> str:
+    return f"step size {config.learning_rate:g}, γ {config.gamma}"
+
+
+def _warn_of_edges(
+    experiment: Experiment, name: str, best: OptimizerConfig, say: Callable[[str], None]
+) -> None:
+    grid = experiment.tune.learning_rate
+    if len(grid) > 1 and best.learning_rate in (min(grid), max(grid)):
+        end = "smallest" if best.learning_rate == min(grid) else "largest"
+        say(f"{name}: the best step size {best.learning_rate:g} is the {end} of its grid")
+
+
+def ready(experiment: Experiment) -> Setting:
+    """The setting for tuning; the trials of a process share its windows."""
+    return _ready(experiment.dump())
+
+
+@lru_cache(maxsize=1)
+def _ready(config: str) -> Setting:
+    return Setting(parse_tree(yaml.safe_load(config), "config"), tuning=True)
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise MissingExtraError(
+            'tuning needs Optuna: pip install "pts-scott[tune]".'
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    return optuna

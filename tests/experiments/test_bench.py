@@ -1,0 +1,160 @@
+"""The benchmark repeats nothing, loses nothing, and is stopped by no failed run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pts_scott.errors import ConfigError, DataError, ScottError
+from pts_scott.experiments import bench as module
+from pts_scott.experiments.bench import bench, plan
+from pts_scott.experiments.config import load_experiment
+
+
+def records(output: Path) -> dict[str, dict]:
+    return {
+        path.parent.name: json.loads(path.read_text())
+        for path in sorted(output.glob("*/runs/*/run.json"))
+    }
+
+
+def test_runs_are_interleaved_and_each_optimizer_is_first_in_turn(small_config, tmp_path):
+    tasks = plan([load_experiment(small_config)], tmp_path)
+    order = [(task.optimizer, task.seed) for task in tasks]
+    assert order == [("SGD", 0), ("S-Adam", 0), ("S-Adam", 1), ("SGD", 1)]
+
+
+def test_all_runs_are_made_once(small_config, tmp_path, monkeypatch):
+    experiment = load_experiment(small_config)
+    lines: list[str] = []
+    outcome = bench([experiment], tmp_path / "out", say=lines.append)
+    assert outcome.failed == ()
+    first = records(tmp_path / "out")
+    assert list(first) == ["S-Adam-seed0", "S-Adam-seed1", "SGD-seed0", "SGD-seed1"]
+    assert "4 runs" in lines[0]
+    assert "[1/4] small: SGD, seed 0: train" in lines[1]
+    assert "left" in lines[1]
+    assert "left" not in lines[4]
+
+    monkeypatch.setattr(module, "perform", _must_not_run)
+    again = bench([experiment], tmp_path / "out", say=lines.append)
+    assert again.before == 4
+    assert records(tmp_path / "out") == first
+
+
+def _must_not_run(*_):
+    raise AssertionError("a finished run was repeated")
+
+
+def test_an_interrupted_bench_goes_on_where_it_stopped(
+    small_config, tmp_path, monkeypatch
+):
+    experiment = load_experiment(small_config)
+    made, perform = [], module.perform
+
+    def interrupted(setting, optimizer, seed, watch):
+        if len(made) == 2:
+            raise SystemExit(1)  # Lightning's answer to Ctrl-C
+        made.append((optimizer, seed))
+        return perform(setting, optimizer, seed, watch)
+
+    monkeypatch.setattr(module, "perform", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bench([experiment], tmp_path / "out")
+    assert len(records(tmp_path / "out")) == 2
+
+    again = []
+    monkeypatch.setattr(
+        module, "perform", lambda *a: again.append(a[1:3]) or perform(*a)
+    )
+    outcome = bench([experiment], tmp_path / "out")
+    assert outcome.before == 2
+    assert made + again == [("SGD", 0), ("S-Adam", 0), ("S-Adam", 1), ("SGD", 1)]
+    assert len(records(tmp_path / "out")) == 4
+
+
+def test_a_failed_run_is_reported_and_does_not_stop_the_others(
+    small_config, tmp_path, monkeypatch
+):
+    experiment, perform = load_experiment(small_config), module.perform
+
+    def fragile(setting, optimizer, seed, watch):
+        if (optimizer, seed) == ("S-Adam", 0):
+            raise RuntimeError("out of memory")
+        return perform(setting, optimizer, seed, watch)
+
+    monkeypatch.setattr(module, "perform", fragile)
+    lines: list[str] = []
+    outcome = bench([experiment], tmp_path / "out", say=lines.append)
+    assert len(outcome.failed) == 1
+    assert "small: S-Adam, seed 0: RuntimeError: out of memory" in outcome.failed[0]
+    assert any("FAILED" in line for line in lines)
+    found = records(tmp_path / "out")
+    assert [r["status"] for r in found.values()] == ["failed", *["finished"] * 3]
+
+    monkeypatch.setattr(module, "perform", perform)  # and it is tried again
+    outcome = bench([experiment], tmp_path / "out")
+    assert (outcome.before, outcome.failed) == (3, ())
+    assert records(tmp_path / "out")["S-Adam-seed0"]["status"] == "finished"
+
+
+def test_results_of_another_config_are_not_mixed_in(small_config, tmp_path):
+    bench([load_experiment(small_config)], tmp_path / "out", only=["SGD"])
+    other = load_experiment(small_config, ["--optimizers.SGD.learning_rate", "0.5"])
+    with pytest.raises(ConfigError, match=r"learning_rate is 0\.01 there and 0\.5 here"):
+        bench([other], tmp_path / "out", only=["SGD"])
+
+
+def test_more_seeds_add_runs_to_a_bench(small_config, tmp_path):
+    bench([load_experiment(small_config)], tmp_path / "out", only=["SGD"])
+    more = load_experiment(small_config, ["--seeds", "[0, 1, 2]"])
+    outcome = bench([more], tmp_path / "out", only=["SGD"])
+    assert outcome.before == 2
+    assert len(records(tmp_path / "out")) == 3
+
+
+def test_only_names_optimizers_that_exist(small_config, tmp_path):
+    with pytest.raises(ConfigError, match="no optimizer 'S-Adm'. Did you mean 'S-Adam'"):
+        bench([load_experiment(small_config)], tmp_path / "out", only=["S-Adm"])
+
+
+def test_two_settings_of_one_name_are_refused(small_config, tmp_path):
+    experiment = load_experiment(small_config)
+    with pytest.raises(ConfigError, match="two configs have the setting 'small'"):
+        bench([experiment, experiment], tmp_path / "out")
+
+
+def test_mistakes_in_the_data_end_it_before_any_run(small_config, tmp_path):
+    experiment = load_experiment(small_config, ["--data.context_length", "500"])
+    with pytest.raises(DataError, match="500"):
+        bench([experiment], tmp_path / "out")
+    assert records(tmp_path / "out") == {}
+
+
+def test_a_folder_that_cannot_be_written_is_named(small_config, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ScottError, match="cannot be written.*another folder with --out"):
+        bench([load_experiment(small_config)], tmp_path / "file" / "out")
+
+
+def test_the_variance_of_the_samplers_is_measured_once(small_config, tmp_path):
+    experiment = load_experiment(small_config)
+    outcome = bench([experiment], tmp_path / "out", only=["SGD"], samplers=True)
+    assert outcome.failed == ()
+    path = tmp_path / "out" / "small" / "variance.csv"
+    written = path.stat().st_mtime_ns
+    bench([experiment], tmp_path / "out", only=["SGD"], samplers=True)
+    assert path.stat().st_mtime_ns == written
+
+
+@pytest.mark.slow
+def test_workers_give_the_same_results(small_config, tmp_path):
+    experiment = load_experiment(small_config)
+    bench([experiment], tmp_path / "alone")
+    bench([experiment], tmp_path / "together", workers=2)
+    alone, together = records(tmp_path / "alone"), records(tmp_path / "together")
+    assert alone.keys() == together.keys()
+    for name, record in alone.items():
+        assert together[name]["test_loss"] == record["test_loss"]
