@@ -10,20 +10,17 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-
-from jsonargparse import ArgumentParser
+from typing import TYPE_CHECKING, Any
 
 from pts_scott import __version__
 from pts_scott._arguments import nearest
 from pts_scott.errors import ConfigError, ScottError
-from pts_scott.experiments.config import (
-    Experiment,
-    compose,
-    experiment_parser,
-    parse_options,
-    plain_message,
-)
+
+# Whatever needs torch is imported by the command that needs it.
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
+
+    from pts_scott.experiments.config import Experiment
 
 HELP = """usage: pts-scott COMMAND [CONFIG ...] [options]
 
@@ -163,6 +160,8 @@ def bench(arguments: list[str]) -> int:
 
 def report(arguments: list[str]) -> int:
     """Write the report of a bench again."""
+    from jsonargparse import ArgumentParser
+
     parser = ArgumentParser(
         prog="pts-scott report",
         usage="pts-scott report [FOLDER]",
@@ -239,6 +238,8 @@ def variance(arguments: list[str]) -> int:
 
 def data(arguments: list[str]) -> int:
     """List the datasets, or describe one."""
+    from jsonargparse import ArgumentParser
+
     parser = ArgumentParser(
         prog="pts-scott data",
         usage="pts-scott data [NAME or FILE] [options]",
@@ -290,6 +291,8 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
 
 
 def _parser(usage: str, description: str) -> ArgumentParser:
+    from pts_scott.experiments.loading import experiment_parser
+
     command = usage.split(" ")[0]
     return experiment_parser(
         prog=f"pts-scott {command}",
@@ -305,6 +308,8 @@ def _parse(
     if {"-h", "--help"} & set(arguments):
         parser.print_help()
         raise SystemExit(0)
+    from pts_scott.experiments.loading import compose, parse_options
+
     options = next((i for i, a in enumerate(arguments) if a.startswith("-")), None)
     configs = arguments[:options]
     overrides = arguments[len(configs) :]
@@ -319,6 +324,8 @@ def _parse(
 
 
 def _parse_plain(parser: ArgumentParser, arguments: list[str]) -> Any:
+    from pts_scott.experiments.loading import plain_message
+
     try:
         return parser.parse_args(arguments)
     except argparse.ArgumentError as error:

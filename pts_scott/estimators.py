@@ -45,6 +45,7 @@ LOADER_ARGUMENTS = (
     "shuffle_buffer_length",
     "cache_data",
 )
+FORECAST_BATCH = 32
 POINT_INPUTS = ("past_target", "past_observed_values")
 
 
@@ -203,7 +204,8 @@ class ScottEstimator(Estimator):
             input_transform=self.create_transformation(dimensions),
             prediction_length=self.prediction_length,
             freq=self.freq,
-            batch_size=self.trainer.batch_size,
+            # Mini-batches may be as small as one window, at which forecasts would crawl.
+            batch_size=max(self.trainer.batch_size, FORECAST_BATCH),
             device=self.trainer.device,
         )
 

@@ -178,8 +178,8 @@ class VarianceProbe:
         pandas.DataFrame
             A row for each sampler and partition, with the columns of `SamplerVariance`.
         """
-        points = self._points(snapshot)
         with _undisturbed(self._rows.losses, self._windows.device):
+            points = self._points(snapshot)
             everywhere = self._spread_everywhere(points)
             rows = [self._uniform_row(everywhere)]
             for label, strata in self._strata.items():
@@ -190,7 +190,7 @@ class VarianceProbe:
 
     def _points(self, snapshot: Tensors | None) -> list[Tensors]:
         """θ, and θ_s if there is one."""
-        now = tuple(p.detach() for p in self._rows.losses.trainable().values())
+        now = _constants(tuple(self._rows.losses.trainable().values()))
         if snapshot is None:
             return [now]
         if [s.shape for s in snapshot] != [p.shape for p in now]:
@@ -199,7 +199,7 @@ class VarianceProbe:
                 "parameters; give their values in the order of Gradients.parameters, "
                 "e.g. Scott.snapshot."
             )
-        return [now, tuple(s.detach() for s in snapshot)]
+        return [now, _constants(snapshot)]
 
     # -- what is measured: squared distances, of shape (strata, pairs, NOW … CHANGE) --
 
@@ -266,7 +266,7 @@ class VarianceProbe:
         error = estimate.standard_error
         relative = _ratio(estimate.value, estimate.value)
         return SamplerVariance(
-            "uniform", "", 1, n, n, estimate.value, error, relative, 1.0, ""
+            "uniform", "", 1, n, float(n), estimate.value, error, relative, 1.0, ""
         )
 
     def _stratified_rows(
@@ -288,7 +288,7 @@ class VarianceProbe:
 
         squares = weights.square()
         stratified = self._mean(squares * inside[..., NOW] * (count / n))
-        yield row("stratified", n, stratified, _fraction_note("n/B", n / count))
+        yield row("stratified", float(n), stratified, _fraction_note("n/B", n / count))
         if inside.shape[-1] == 1:
             return
 
@@ -337,8 +337,8 @@ def window_gradients(losses: Losses, parameters: Tensors, batch: Batch) -> Tenso
     rows = _RowGradients(losses)
     batch = {name: batch[name][:, None] for name in losses.fields}
     size = len(batch[losses.fields[0]])
-    point = tuple(p.detach() for p in parameters)
-    with _undisturbed(losses, point[0].device):
+    with _undisturbed(losses, parameters[0].device):
+        point = _constants(parameters)
         return torch.cat(
             [
                 _flat(rows(point, {k: v[i : i + rows.chunk] for k, v in batch.items()}))
@@ -464,6 +464,11 @@ def _undisturbed(losses: Losses, device: torch.device) -> Iterator[None]:
         torch.enable_grad(),
     ):
         yield
+
+
+def _constants(tensors: Tensors) -> Tensors:
+    """Their values; what was made in inference mode, as tensors of which gradients are."""
+    return tuple(t.clone() if t.is_inference() else t.detach() for t in tensors)
 
 
 def _flat(tensors: Tensors) -> Tensor:

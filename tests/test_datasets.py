@@ -14,7 +14,7 @@ from conftest import quiet_trainer, wave_entries
 from gluonts.dataset.repository import datasets as repository
 
 from pts_scott import Stratifier, VAREstimator, WindowIndex, datasets
-from pts_scott.datasets import KNOWN, SeriesData
+from pts_scott.datasets import KNOWN
 from pts_scott.errors import (
     ArgumentError,
     ConstantSeriesError,
@@ -23,6 +23,7 @@ from pts_scott.errors import (
     FileLayoutError,
     SplitError,
 )
+from pts_scott.series_data import SeriesData
 from pts_scott.synthetic import synthetic_series
 from pts_scott.timeline import moment_of, parse_offset
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -262,7 +263,8 @@ def test_random_strata_hold_nearly_all_of_the_variance(losses, windows):
     table = probe_of(losses, windows, strata, exact=True).measure()
     # A random partition of N windows keeps (N − B)/(N − 1) on average, here 0.97.
     assert table["within"].iloc[1] == pytest.approx(0.97, abs=0.04)
-    assert table["relative"].iloc[1] == pytest.approx(0.97, abs=0.06)
+    # As many windows from small strata as from large ones cost a little more.
+    assert table["relative"].iloc[1] == pytest.approx(0.97, abs=0.15)
 
 
 @pytest.mark.parametrize("delta", [2.0, 10.0])
@@ -294,23 +296,23 @@ def test_at_the_snapshot_the_control_variate_has_the_variance_of_its_anchor(
     assert table["scsg"] == pytest.approx(table["uniform"], rel=1e-12)
 
 
-def test_a_small_change_is_measured_in_single_precision():
-    networks = {dtype: tiny_network(dtype) for dtype in (torch.float32, torch.float64)}
-    found = {}
-    for dtype, network in networks.items():
-        losses, windows = Losses(network), wave_windows(dtype)
-        snapshot = moved(losses, size=1e-3)
-        probe = probe_of(losses, windows, sample=200, coefficient=1.0, inner_steps=1000)
-        table = probe.measure(snapshot)
-        change = (
-            table["variance"].iloc[2]
-            - probe_of(losses, windows, sample=200, coefficient=1.0, inner_steps=1000)
-            .measure(snapshot)["variance"]
-            .iloc[2]
-        )
-        assert change == 0.0, "the same generator draws the same windows"
-        found[dtype] = table["variance"]
-    np.testing.assert_allclose(found[torch.float32], found[torch.float64], rtol=1e-4)
+def test_equal_generators_give_equal_tables(losses, windows):
+    tables = [probe_of(losses, windows, sample=16, seed=s).measure() for s in (5, 5, 6)]
+    pd.testing.assert_frame_equal(*tables[:2])
+    assert (tables[0]["variance"] != tables[2]["variance"]).all()
+
+
+def test_a_small_change_is_measured_well_in_single_precision():
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        losses, windows = Losses(tiny_network(dtype)), wave_windows(dtype)
+        strata = {"finest": Stratifier.finest().stratify(windows)}  # no anchor's noise
+        probe = probe_of(losses, windows, strata, coefficient=1.0, inner_steps=1000)
+        table = probe.measure(moved(losses, size=1e-4)).set_index("sampler")
+        found.append(table.loc["scott", "variance"])
+        assert table.loc["scott", "relative"] < 1e-6
+    # Rounding is 1e-7 of each gradient, and the gradients differ by 1e-3 of themselves.
+    assert found[0] == pytest.approx(found[1], rel=0.01)
 
 
 def test_a_cost_that_the_anchor_alone_exceeds_is_said_to_be_so(losses, windows):
@@ -386,20 +388,47 @@ def test_probing_leaves_no_trace(exact):
     assert all(map(torch.equal, train(probing=True), train(probing=False)))
 
 
-def test_probing_works_where_gradients_are_switched_off(losses, windows):
-    expected = probe_of(losses, windows, sample=16).measure(moved(losses))
-    for switched_off in (torch.no_grad, torch.inference_mode):
-        with switched_off():
-            table = probe_of(losses, windows, sample=16).measure(moved(losses))
-        pd.testing.assert_frame_equal(table, expected)
-
-
 class LooksAtValues(TinyNetwork):
     """Decides by the values of its windows, which vmap refuses."""
 
     def loss(self, past_target, future_target):
         factor = 2.0 if bool((past_target > 1e6).any()) else 1.0
         return factor * super().loss(past_target, future_target)
+
+
+@pytest.mark.parametrize("make", [TinyNetwork, LooksAtValues])
+@pytest.mark.parametrize("switched_off", [torch.no_grad, torch.inference_mode])
+def test_probing_works_where_gradients_are_switched_off(windows, make, switched_off):
+    losses = Losses(make().double())
+
+    def tables():
+        snapshot = moved(losses)
+        batch = windows.gather(torch.arange(3))
+        table = probe_of(losses, windows, sample=16).measure(snapshot)
+        return table, window_gradients(losses, snapshot, batch)
+
+    expected = tables()
+    with switched_off():
+        table, rows = tables()
+    pd.testing.assert_frame_equal(table, expected[0])
+    assert torch.equal(rows, expected[1])
+
+
+class AlwaysRandom(TinyNetwork):
+    """Draws from torch's, numpy's and Python's global state in evaluation mode, too."""
+
+    def loss(self, past_target, future_target):
+        noise = torch.rand(()) + np.random.rand() + random.random()
+        return noise * super().loss(past_target, future_target)
+
+
+def test_a_network_that_draws_random_numbers_leaves_global_state_alone(windows):
+    probe = probe_of(Losses(AlwaysRandom().double()), windows, sample=16)
+    before = random_states()
+    assert (probe.measure()["variance"] > 0).all()
+    after = random_states()
+    assert torch.equal(before[0], after[0])
+    assert before[1:] == after[1:]
 
 
 def lstm(dtype: torch.dtype) -> LSTMNetwork:
@@ -426,6 +455,15 @@ def test_a_network_that_vmap_refuses_is_measured_one_by_one(network):
     np.testing.assert_allclose(table["variance"], list(expected.values()), rtol=rtol)
     sampled = probe_of(losses, windows, sample=16).measure(moved(losses))
     assert (sampled["variance"] > 0).all()
+
+
+def test_vmap_is_not_used_where_it_would_only_repeat_a_kernel():
+    losses, windows = Losses(lstm(torch.float32)), wave_windows(torch.float32)
+    probe = probe_of(losses, windows, sample=16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        probe.measure()
+    assert not probe._rows._together
 
 
 @pytest.mark.parametrize(
@@ -480,11 +518,11 @@ def test_gradients_that_share_memory_are_not_changed_twice(windows, rows, monkey
     ]
     expected = brute_force(*tables, partition(windows))
     np.testing.assert_allclose(table["variance"], list(expected.values()), rtol=1e-9)
-    sampled = probe_of(losses, windows, sample=6000, per_stratum=600)
-    # Some thousand pairs know a variance to a few percent.
-    np.testing.assert_allclose(
-        sampled.measure(moved(losses))["variance"], list(expected.values()), rtol=0.15
-    )
+    sampled = probe_of(losses, windows, sample=400, per_stratum=40)
+    drawn = sampled.measure(moved(losses))
+    error = (drawn["variance"] - list(expected.values())).abs()
+    assert (error < 4 * drawn["standard_error"]).all()
+    assert (drawn["standard_error"] < 0.2 * drawn["variance"]).all()
 
 
 def test_gradients_computed_are_counted(losses, windows):

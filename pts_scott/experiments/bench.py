@@ -19,9 +19,11 @@ from typing import Any
 
 import yaml
 
+from pts_scott._arguments import whole_number
 from pts_scott.errors import ConfigError, ScottError
-from pts_scott.experiments.config import Experiment, parse_tree
+from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.folders import make_folders, quiet
+from pts_scott.experiments.loading import parse_tree
 from pts_scott.experiments.progress import Progress
 from pts_scott.experiments.runs import (
     Point,
@@ -122,9 +124,10 @@ def bench(
     say
         Where lines about the progress go.
     """
+    whole_number("workers", workers)
     tasks = plan(experiments, output, only)
     todo = [task for task in tasks if not is_done(task)]
-    make_folders(experiments, output)
+    make_folders([_reduced(experiment, only) for experiment in experiments], output)
     say(_announcement(tasks, todo, workers))
     for experiment in {id(t.experiment): t.experiment for t in todo}.values():
         ready(experiment)  # mistakes in data and arguments end it here, before any run
@@ -140,6 +143,11 @@ def bench(
         for experiment in experiments:
             failed += _measure_samplers(experiment, output / experiment.setting, say)
     return Outcome(len(tasks) - len(todo), diverged, tuple(failed))
+
+
+def _reduced(experiment: Experiment, only: Sequence[str]) -> Experiment:
+    chosen = {k: v for k, v in experiment.optimizers.items() if not only or k in only}
+    return dataclasses.replace(experiment, optimizers=chosen)
 
 
 def _measure_samplers(
@@ -164,7 +172,7 @@ def _announcement(tasks: list[Task], todo: list[Task], workers: int) -> str:
     return (
         f"{settings} setting{'s' * (settings > 1)}, {len(tasks)} runs"
         + (f", {done} of them on disk already" if done else "")
-        + f"; the training budgets of the rest add up to {Progress.duration(seconds)}"
+        + (f"; training takes {Progress.duration(seconds)} in all" if seconds else "")
         + (f" with {workers} workers" if workers > 1 else "")
     )
 

@@ -47,8 +47,8 @@ AXES = {
 
 SAMPLERS = {"scott": "SCott", "scsg": "SCSG", "svrg": "SVRG"}
 
-LOG_COST_FROM = 5.0  # where curves end this far apart, their cost gets such an axis too
 LOG_FROM = 10.0  # a positive loss gets a logarithmic axis if it falls by this factor
+LOG_COST_FROM = 5.0  # and steps or gradients, if a second's differ by this factor
 ROOM_ABOVE = 4.0  # how far the picture goes above the median, in (median − minimum)
 ROOM_FOR_ENDS = 12.0  # ... if a curve ends up there
 ROOM_FOR_STARTS = 1.3  # how much higher the picture may get so that a curve is whole
@@ -203,8 +203,13 @@ def _loss_figure(
     logarithmic, bottom, top = _limits(list(means.values()))
     figure, panels = _panels(len(columns))
     for axes, x in zip(panels, columns):
+        far_apart = _far_apart(
+            [(means[name, x]["x"], means[name, "seconds"]["x"]) for name in optimizers]
+        )
         for number, optimizer in enumerate(optimizers):
             mean = means[optimizer, x]
+            if far_apart:
+                mean = mean[mean["x"] > 0]  # the start has no place on such an axis
             note = f" ({notes[optimizer]})" if notes.get(optimizer) else ""
             _draw(
                 axes,
@@ -218,9 +223,10 @@ def _loss_figure(
         axes.set_xlabel(AXES[x])
         axes.grid(alpha=0.3)
         axes.margins(x=0.02)
-        _scale_cost(
-            axes, [means[optimizer, x]["x"].to_numpy() for optimizer in optimizers]
-        )
+        if far_apart:
+            axes.set_xscale("log")
+        else:
+            axes.ticklabel_format(axis="x", scilimits=(-3, 5), useMathText=True)
     panels[0].set_ylabel(_plain(label))
     if logarithmic:
         panels[0].set_yscale("log")
@@ -289,15 +295,13 @@ def _limits(means: Sequence[pd.DataFrame]) -> tuple[bool, float | None, float]:
     return logarithmic, float(bottom), float(top)
 
 
-def _scale_cost(axes: Any, costs: Sequence[np.ndarray]) -> None:
-    """A logarithmic axis, where some curves would else be squeezed into a corner."""
-    ends = [cost[-1] for cost in costs if len(cost) > 1]
-    if ends and max(ends) > LOG_COST_FROM * min(ends):
-        first = min(cost[cost > 0].min() for cost in costs if len(cost) > 1)
-        axes.set_xscale("log")
-        axes.set_xlim(0.9 * first, 1.2 * max(ends))
-    else:
-        axes.ticklabel_format(axis="x", scilimits=(-3, 5), useMathText=True)
+def _far_apart(costs: Sequence[tuple[pd.Series, pd.Series]]) -> bool:
+    """Whether a linear axis would squeeze some of the curves into a corner.
+
+    By what each spends in a second, so that a curve that ends early changes nothing.
+    """
+    rates = [cost.max() / seconds.max() for cost, seconds in costs if len(seconds) > 1]
+    return bool(rates) and max(rates) > LOG_COST_FROM * min(rates)
 
 
 def _legend_below(figure: Figure, axes: Any) -> None:

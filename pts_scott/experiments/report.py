@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -75,7 +75,9 @@ def read_runs(folder: str | Path) -> pd.DataFrame:
     for path in folder.glob("*/runs/*/run.json"):
         if path.parent.suffix == ".part":  # a run that is being written
             continue
-        rows.append({**_read_run(path), "folder": str(path.parent.relative_to(folder))})
+        rows.append(
+            {**_read_run(path), "folder": path.parent.relative_to(folder).as_posix()}
+        )
     runs = pd.DataFrame(rows)
     first = [*WORDS, *NUMBERS, "warnings", "folder"]
     runs = runs.reindex(columns=[*first, *(c for c in runs.columns if c not in first)])
@@ -666,7 +668,7 @@ def write_report(folder: str | Path) -> Path:
     (folder / "backtest.md").write_text(backtest_markdown(cells), encoding="utf-8")
 
     parts = [
-        _section("What was compared", _compared(settings, runs, cells)),
+        _section("What was compared", _compared(settings, runs)),
         _section("Losses", loss_table(cells).html()),
         _section("Verdicts", _verdict_part(decisions)),
         _section("Settings", _contents(settings)),
@@ -712,9 +714,7 @@ def _missing(settings: Sequence[SettingFolder]) -> str:
     return f'<div class="missing">{text}</div>' if text else ""
 
 
-def _compared(
-    settings: Sequence[SettingFolder], runs: pd.DataFrame, cells: pd.DataFrame
-) -> str:
+def _compared(settings: Sequence[SettingFolder], runs: pd.DataFrame) -> str:
     """What was compared and how, in numbers of the runs."""
     count = runs["status"].value_counts()
     optimizers = figures.in_order(list(runs["optimizer"]))
@@ -724,20 +724,22 @@ def _compared(
         + ", ".join(f"{count.get(status, 0)} {status}" for status in STATUSES)
         + "."
     )
-    used = runs[runs["status"] == "finished"]
-    used = (used["seconds"] / used["time_budget"]).dropna()
+    budgets = runs.groupby("setting")["time_budget"].nunique()
+    uneven = list(budgets.index[budgets > 1])
+    finished = runs[runs["status"] == "finished"]
+    used = (finished["seconds"] / finished["time_budget"]).dropna()
+    if uneven:
+        text += _p(f"The time budgets differ within {', '.join(uneven)}.")
+    elif len(used):
+        text += _p(
+            "All optimizers of a setting train for the same seconds, in one engine."
+        )
     if len(used):
         text += _p(
-            "All optimizers of a setting train for the same seconds, in one engine. "
-            "These seconds hold sampling, anchors, gradients and updates; "
+            "Seconds of training hold sampling, anchors, gradients and updates; "
             "stratification, compilation and evaluation are timed apart. Runs that "
-            "finished took "
-            f"{used.min():.0%} to {used.max():.0%} of their budget."
+            f"finished took {used.min():.0%} to {used.max():.0%} of their budget."
         )
-    uneven = runs.groupby("setting")["time_budget"].nunique()
-    uneven = uneven[uneven > 1]
-    if len(uneven):
-        text += _p(f"The time budgets differ within {', '.join(uneven.index)}.")
     header = (
         *("Setting", "Budget", "Seeds", "Training, s", "Windows, training"),
         *("Windows, test", "Compilation, s", "Stratification, s", "Evaluation, s"),
@@ -747,8 +749,8 @@ def _compared(
     ]
     caption = (
         "Seconds are those of a run: the range over all runs that finished for training, "
-        "means for the rest. Windows: how many there are, and on how many the losses "
-        "of the table were measured."
+        "means for the rest. Windows: on how many the losses of the table were "
+        "measured, of how many."
     )
     return text + Table(header, rows, caption, labels=1).html()
 
@@ -763,6 +765,8 @@ def _setting_facts(setting: SettingFolder, runs: pd.DataFrame) -> list[Cell]:
             " / ".join(f"{n:.0f}" for n in runs[f"{count}_{part}"].dropna().unique())
             for count in ("evaluated", "windows")
         )
+        if runs[f"windows_{part}"].notna().any()
+        else "–"
         for part in ("train", "test")
     ]
     means = [
@@ -770,7 +774,7 @@ def _setting_facts(setting: SettingFolder, runs: pd.DataFrame) -> list[Cell]:
         for part in ("compile", "stratify", "evaluation")
     ]
     seconds = finished["seconds"]
-    span = f"{_seconds(seconds.min())} to {_seconds(seconds.max())}"
+    span = " to ".join(_seconds(t) for t in (seconds.min(), seconds.max()))
     facts = (setting.name, ", ".join(budget), runs["seed"].nunique(), span)
     return [Cell(str(fact)) for fact in (*facts, *windows, *means)]
 
@@ -812,41 +816,13 @@ def _setting_part(
     folder: Path,
 ) -> str:
     """Pictures of a setting, what its optimizers spent, and its config."""
-    parts = [f'<h3 id="setting-{number}">{escape(setting.name)}</h3>']
-    pictures = []
     curves = curves[curves["status"] != "failed"]
-    notes = dict(zip(cells["optimizer"], cells["outcome"]))
+    pictures = _loss_pictures(setting, cells, curves, folder) if len(curves) else []
+    if (setting.folder / "variance.csv").exists():
+        pictures.append(_variance_picture(setting, folder))
+    parts = [f'<h3 id="setting-{number}">{escape(setting.name)}</h3>']
     if curves.empty:
         parts.append(_p("There are no curves yet."))
-    else:
-        loss = cells["loss"].iloc[0]
-        windows = setting.config.get("curve_windows")
-        on = f"up to {windows} " if windows else ""
-        caption = (
-            f"{loss} on {on}{{}} windows. Mean over the seeds, band: ± one standard "
-            "deviation. A curve goes as far as all of its seeds."
-        )
-        kinds: list[tuple[str, Callable[..., Figure]]] = [
-            ("training", figures.training_figure),
-            ("test", figures.held_out_figure),
-        ]
-        for name, draw in kinds:
-            if name == "test" and curves["test_loss"].isna().all():
-                continue
-            figure = draw(curves, loss, notes)
-            path = folder / f"{setting.folder.name}-{name}.png"
-            pictures.append(_picture(figure, path, caption.format(name)))
-    variance = setting.folder / "variance.csv"
-    if variance.exists():
-        table = _read_csv(variance, VARIANCE)
-        figure = figures.variance_figure(table)
-        path = folder / f"{setting.folder.name}-variance.png"
-        caption = (
-            "Variance of the gradient samplers along training, ± one standard error."
-        )
-        notes_on = table["note"].dropna().unique() if "note" in table else []
-        caption += "".join(f" * {note}." for note in notes_on)
-        pictures.append(_picture(figure, path, caption))
     parts.append(f'<div class="pictures">{"".join(pictures)}</div>')
     if len(cells):
         parts.append(_details("Step sizes and what was spent", _spent(cells).html()))
@@ -854,6 +830,36 @@ def _setting_part(
         config = f"<pre>{escape(setting.config_text)}</pre>"
         parts.append(_details("Config", config))
     return f"<section>{''.join(parts)}</section>"
+
+
+def _loss_pictures(
+    setting: SettingFolder, cells: pd.DataFrame, curves: pd.DataFrame, folder: Path
+) -> list[str]:
+    loss = cells["loss"].iloc[0]
+    notes = dict(zip(cells["optimizer"], cells["outcome"]))
+    windows = setting.config.get("curve_windows")
+    drawn = {"training": figures.training_figure(curves, loss, notes)}
+    if curves["test_loss"].notna().any():
+        drawn["test"] = figures.held_out_figure(curves, loss, notes)
+    pictures = []
+    for name, figure in drawn.items():
+        path = folder / f"{setting.folder.name}-{name}.png"
+        caption = (
+            f"{loss} on {f'up to {windows} ' if windows else ''}{name} windows. Mean "
+            "over the seeds, band: ± one standard deviation. A curve goes as far as all "
+            "of its seeds."
+        )
+        pictures.append(_picture(figure, path, caption))
+    return pictures
+
+
+def _variance_picture(setting: SettingFolder, folder: Path) -> str:
+    table = _read_csv(setting.folder / "variance.csv", VARIANCE)
+    caption = "Variance of the gradient samplers along training, ± one standard error."
+    if "note" in table:
+        caption += "".join(f" * {note}." for note in table["note"].dropna().unique())
+    path = folder / f"{setting.folder.name}-variance.png"
+    return _picture(figures.variance_figure(table), path, caption)
 
 
 def _picture(figure: Figure, path: Path, caption: str) -> str:

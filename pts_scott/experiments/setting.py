@@ -91,6 +91,11 @@ class Setting:
         name = self.experiment.model.name
         return LOSSES.get(name) or str(arguments.get("loss_function", "MAPE"))
 
+    @property
+    def probabilistic(self) -> bool:
+        """Whether the model forecasts a distribution, and not a point."""
+        return self.experiment.model.name == "mlp"
+
     def estimator(
         self, optimizer: str, seed: int, callbacks: Sequence[pl.Callback] = ()
     ) -> ScottEstimator:

@@ -9,7 +9,7 @@ from pts_scott.errors import ConfigError, ScottError
 from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.folders import make_folders, quiet
 from pts_scott.experiments.runs import BACKTEST, Point, perform, run_folder, write_run
-from pts_scott.experiments.setting import Setting
+from pts_scott.experiments.setting import Setting, choose
 
 
 def train_one(
@@ -39,6 +39,7 @@ def train_one(
             names = ", ".join(experiment.optimizers)
             raise ConfigError(f"the config has several optimizers, choose one: {names}.")
         (optimizer,) = experiment.optimizers
+    choose(experiment, optimizer)
     quiet()
     setting = Setting(experiment)
     make_folders([experiment], output)

@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import yaml
 
+from pts_scott._arguments import whole_number
 from pts_scott.errors import ConfigError, MissingExtraError, ScottError
-from pts_scott.experiments.config import Experiment, OptimizerConfig, parse_tree
+from pts_scott.experiments.config import Experiment, OptimizerConfig
 from pts_scott.experiments.folders import make_folders, quiet
+from pts_scott.experiments.loading import parse_tree
 from pts_scott.experiments.runs import Point, perform
 from pts_scott.experiments.setting import Setting, choose
 
@@ -59,6 +61,7 @@ def tune(
     say
         Where lines about the progress go.
     """
+    whole_number("workers", workers)
     names = list(only) or list(experiment.optimizers)
     for name in names:
         choose(experiment, name)
@@ -208,7 +211,7 @@ def _study(
 ) -> optuna.Study:
     optuna = _optuna()
     evaluations = experiment.tune.evaluations
-    study: optuna.Study = optuna.create_study(
+    study = optuna.create_study(
         storage=storage,
         study_name=study_name(experiment, optimizer, number),
         sampler=optuna.samplers.GridSampler(stage, seed=0),
@@ -226,7 +229,7 @@ def _study(
             "another folder with --output, or remove that one."
         )
     study.set_user_attr("config", here)
-    return study
+    return study  # type: ignore[no-any-return]
 
 
 def study_name(experiment: Experiment, optimizer: str, number: int) -> str:

@@ -10,7 +10,7 @@ import pytest
 from pts_scott.errors import ConfigError, DataError, ScottError
 from pts_scott.experiments import bench as module
 from pts_scott.experiments.bench import bench, plan
-from pts_scott.experiments.config import load_experiment
+from pts_scott.experiments.loading import load_experiment
 
 
 def records(output: Path) -> dict[str, dict]:
@@ -66,9 +66,7 @@ def test_an_interrupted_bench_goes_on_where_it_stopped(
     assert len(records(tmp_path / "out")) == 2
 
     again = []
-    monkeypatch.setattr(
-        module, "perform", lambda *a: again.append(a[1:3]) or perform(*a)
-    )
+    monkeypatch.setattr(module, "perform", lambda *a: again.append(a[1:3]) or perform(*a))
     outcome = bench([experiment], tmp_path / "out")
     assert outcome.before == 2
     assert made + again == [("SGD", 0), ("S-Adam", 0), ("S-Adam", 1), ("SGD", 1)]

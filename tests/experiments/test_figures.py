@@ -143,7 +143,11 @@ def test_a_cost_that_differs_much_has_a_logarithmic_axis():
     dear = [c.assign(gradients=16 * c["gradients"]) for c in dear]
     panels = figures.training_figure(pd.concat([*cheap, *dear])).axes
     assert [axes.get_xscale() for axes in panels] == ["linear", "log", "linear"]
-    assert 0 < panels[1].get_xlim()[0] < 250  # the first gradients after the start
+    assert panels[0].lines[0].get_xdata()[0] == 0
+    assert panels[1].lines[0].get_xdata()[0] == 250  # zero has no place there
+    early = pd.concat([*cheap, curve("Adam", 0, [5.0, 6.0, *[np.nan] * 19])])
+    panels = figures.training_figure(early).axes
+    assert {axes.get_xscale() for axes in panels} == {"linear"}
 
 
 def test_the_legend_holds_the_notes_and_plain_text():

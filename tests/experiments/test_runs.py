@@ -14,7 +14,7 @@ from gluonts.evaluation import Evaluator, make_evaluation_predictions
 
 from pts_scott import WindowIndex
 from pts_scott.errors import ConfigError
-from pts_scott.experiments.config import load_experiment
+from pts_scott.experiments.loading import load_experiment
 from pts_scott.experiments.runs import (
     BACKTEST,
     backtest,

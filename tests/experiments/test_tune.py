@@ -9,7 +9,8 @@ import pytest
 
 from pts_scott.errors import ConfigError, ScottError
 from pts_scott.experiments import tune as module
-from pts_scott.experiments.config import LEARNING_RATES, load_experiment
+from pts_scott.experiments.config import LEARNING_RATES
+from pts_scott.experiments.loading import load_experiment
 from pts_scott.experiments.runs import perform
 from pts_scott.experiments.setting import Setting
 from pts_scott.experiments.tune import stages, tune
@@ -73,8 +74,9 @@ def test_an_interrupted_search_goes_on_where_it_stopped(
     monkeypatch.setattr(
         module,
         "perform",
-        lambda s, o, *a: again.append(s.experiment.optimizers[o].learning_rate)
-        or real(s, o, *a),
+        lambda s, o, *a: (
+            again.append(s.experiment.optimizers[o].learning_rate) or real(s, o, *a)
+        ),
     )
     tune(experiment, tmp_path / "out", only=["SGD"])
     assert sorted(made + again) == [1e-3, 1e-2, 1e-1]

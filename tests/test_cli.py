@@ -1,0 +1,193 @@
+"""The command line: what it prints, what it returns, and what it says of mistakes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from gluonts.model.predictor import Predictor
+
+from pts_scott import datasets
+from pts_scott.cli import COMMANDS, main
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_help_teaches(capsys):
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for command in COMMANDS:
+        assert f"\n  {command} " in text
+    assert "examples:" in text
+    assert main([]) == 2
+
+
+@pytest.mark.parametrize("command", ["train", "bench", "tune", "variance"])
+def test_the_help_of_a_command_lists_every_value(command, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    text = capsys.readouterr().out
+    assert f"usage: pts-scott {command} CONFIG" in text
+    for option in ("--time_budget", "--data.context_length", "--output"):
+        assert option in text
+    assert "Seconds of training, the same for all" in " ".join(text.split())
+
+
+def test_train_keeps_a_model_that_gluonts_loads(small_config, capsys):
+    assert main(["train", str(small_config), "--optimizer", "SGD"]) == 0
+    out, err = capsys.readouterr()
+    folder = Path(out.strip())
+    assert folder == Path("results/train/small/runs/SGD-seed0")
+    assert "3 series" in err
+    assert "100%" in err
+    assert "MASE" in err
+    predictor = Predictor.deserialize(folder / "predictor")
+    series = datasets.load(
+        small_config.parent / "waves.txt", start="2024-01-01", freq="h"
+    )
+    assert len(list(predictor.predict(series.dataset()))) == 3
+
+
+def test_bench_prints_the_table_and_names_the_page(small_config, capsys):
+    assert main(["bench", str(small_config), "--seeds", "[0]", "--output", "out"]) == 0
+    out, err = capsys.readouterr()
+    assert "| SGD |" in out
+    assert "| S-Adam |" in out
+    assert Path("out/report.html").exists()
+    assert "out/report.html" in out
+    assert "[2/2]" in err
+    assert main(["report", "out"]) == 0
+
+
+def test_variance_writes_a_table_and_a_picture(small_config, capsys):
+    extra = ["--variance.stratifiers", '["series()"]', "--output", "out"]
+    assert main(["variance", str(small_config), *extra]) == 0
+    assert Path("out/small/variance.png").stat().st_size > 1000
+    table = Path("out/small/variance.csv").read_text()
+    for word in ("uniform", "stratified", "scott", "calendar", "series"):
+        assert word in table
+
+
+def test_tune_names_the_best_config(small_config, capsys):
+    assert main(["tune", str(small_config), "--only", "[SGD]", "--output", "out"]) == 0
+    best = Path(capsys.readouterr().out.strip())
+    assert best == Path("out/small/best.yaml")
+    assert main(["bench", str(best), "--seeds=[0]", "--samplers", "false"]) == 0
+
+
+def test_data_lists_what_is_there_and_describes_one(small_config, capsys):
+    assert main(["data"]) == 0
+    listed = capsys.readouterr().out
+    for name in ("exchange_rate", "traffic", "electricity", "synthetic"):
+        assert name in listed
+    waves = str(small_config.parent / "waves.txt")
+    assert main(["data", waves, "--start", "2024-01-01", "--freq", "h"]) == 1
+    assert "steps" in capsys.readouterr().err  # 300 hours are too short for 72 + 24
+    options = ["--context_length", "12", "--prediction_length", "4"]
+    assert main(["data", waves, "--start", "2024-01-01", "--freq", "h", *options]) == 0
+    assert "3 series" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trian"], "no command 'trian'. Did you mean 'train'?"),
+        (["train"], "a config is missing: pts-scott train CONFIG"),
+        (["train", "none.yaml"], "none.yaml cannot be read"),
+        (["train", "CONFIG"], "several optimizers, choose one: SGD, S-Adam"),
+        (["train", "CONFIG", "--optimizer", "SCot"], "no optimizer 'SCot'"),
+        (["train", "CONFIG", "CONFIG"], "2 configs, expected 1"),
+        (["bench", "CONFIG", "--outptu", "x"], "no option --outptu"),
+        (["bench", "CONFIG", "--time_budget", "0"], "expected a number of more than 0"),
+        (["bench", "CONFIG", "--workers", "two"], "workers"),
+        (["bench", "CONFIG", "--workers", "0"], "workers=0"),
+        (["bench", "CONFIG", "--data.name", "exchange_rat"], "exchange_rate"),
+        (["variance", "CONFIG", "--variance.optimizer", "SGD"], "with an anchor"),
+        (["data", "x", "--frq", "h"], "frq"),
+        (["report", "nowhere"], "nowhere holds no runs"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_an_exit_code(
+    small_config, arguments, message, capsys
+):
+    arguments = [str(small_config) if a == "CONFIG" else a for a in arguments]
+    assert main(arguments) == 1
+    out, err = capsys.readouterr()
+    assert err.splitlines()[-1].startswith("error: ")
+    assert message in err
+    assert out == ""
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("line", "number", "message"),
+    [
+        ("1,2", 5, "line 5"),
+        ("1,2,3,4", 7, "line 7"),
+        ("1,two,3", 9, "two"),
+    ],
+)
+def test_a_bad_line_of_a_file_is_named(small_config, line, number, message, capsys):
+    path = small_config.parent / "waves.txt"
+    lines = path.read_text().splitlines()
+    lines[number - 1] = line
+    path.write_text("\n".join(lines) + "\n")
+    assert main(["bench", str(small_config)]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_a_constant_column_is_refused_with_the_ways_out(small_config, capsys):
+    path = small_config.parent / "waves.txt"
+    path.write_text("".join(f"{x},7\n" for x in range(300)))
+    assert main(["bench", str(small_config)]) == 1
+    err = capsys.readouterr().err
+    assert "drop" in err
+    assert "keep" in err
+    options = ["--data.constant", "drop", "--samplers", "false", "--seeds", "[0]"]
+    assert main(["bench", str(small_config), *options]) == 0
+
+
+def test_a_run_that_diverges_is_kept_and_reported(small_config, capsys):
+    options = ["--optimizers.SGD.learning_rate", "1e7", "--gradient_budget", "20000"]
+    assert main(["train", str(small_config), "--optimizer", "SGD", *options]) == 1
+    err = capsys.readouterr().err
+    assert "training diverged" in err
+    assert "--optimizers.SGD.learning_rate 1e+06" in err
+    assert Path("results/train/small/runs/SGD-seed0/history.csv").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent as a signal")
+def test_ctrl_c_keeps_what_is_finished(small_config, tmp_path):
+    options = ["--gradient_budget", "null", "--time_budget", "1.5", "--samplers", "false"]
+    command = [sys.executable, "-m", "pts_scott", "bench", str(small_config), *options]
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=environment, cwd=tmp_path
+    )
+    done = tmp_path / "results" / "bench" / "small" / "runs"
+    deadline = time.monotonic() + 120
+    while not list(done.glob("*/run.json")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(0.5)  # into the second run
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "What was finished is kept" in err
+    assert "Traceback" not in err
+    kept = len(list(done.glob("*/run.json")))
+    assert 1 <= kept < 4
+    assert (tmp_path / "results" / "bench" / "report.html").exists()
+    again = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=tmp_path
+    )
+    assert again.returncode == 0
+    assert f"{kept} of them on disk already" in again.stderr
