@@ -190,7 +190,7 @@ class VarianceProbe:
 
     def _points(self, snapshot: Tensors | None) -> list[Tensors]:
         """θ, and θ_s if there is one."""
-        now = _constants(tuple(self._rows.losses.trainable().values()))
+        now = tuple(map(_constant, self._rows.losses.trainable().values()))
         if snapshot is None:
             return [now]
         if [s.shape for s in snapshot] != [p.shape for p in now]:
@@ -199,7 +199,7 @@ class VarianceProbe:
                 "parameters; give their values in the order of Gradients.parameters, "
                 "e.g. Scott.snapshot."
             )
-        return [now, _constants(snapshot)]
+        return [now, tuple(map(_constant, snapshot))]
 
     # -- what is measured: squared distances, of shape (strata, pairs, NOW … CHANGE) --
 
@@ -335,10 +335,10 @@ def window_gradients(losses: Losses, parameters: Tensors, batch: Batch) -> Tenso
         The windows.
     """
     rows = _RowGradients(losses)
-    batch = {name: batch[name][:, None] for name in losses.fields}
     size = len(batch[losses.fields[0]])
     with _undisturbed(losses, parameters[0].device):
-        point = _constants(parameters)
+        point = tuple(map(_constant, parameters))
+        batch = {name: _constant(batch[name])[:, None] for name in losses.fields}
         return torch.cat(
             [
                 _flat(rows(point, {k: v[i : i + rows.chunk] for k, v in batch.items()}))
@@ -466,9 +466,9 @@ def _undisturbed(losses: Losses, device: torch.device) -> Iterator[None]:
         yield
 
 
-def _constants(tensors: Tensors) -> Tensors:
-    """Their values; what was made in inference mode, as tensors of which gradients are."""
-    return tuple(t.clone() if t.is_inference() else t.detach() for t in tensors)
+def _constant(tensor: Tensor) -> Tensor:
+    """Its values, as autograd takes them: not as a tensor of inference mode."""
+    return tensor.clone() if tensor.is_inference() else tensor.detach()
 
 
 def _flat(tensors: Tensors) -> Tensor:

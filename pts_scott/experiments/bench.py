@@ -32,6 +32,7 @@ from pts_scott.experiments.runs import (
     read_record,
     run_config,
     run_folder,
+    warm_up,
     write_run,
 )
 from pts_scott.experiments.samplers import measure_samplers, write_samplers
@@ -212,11 +213,18 @@ def _differences(there: Any, here: Any, path: str = "") -> Iterator[str]:
 # -- making the runs ------------------------------------------------------------------
 
 
+_warm: set[str] = set()  # settings of which this process has trained something
+
+
 def make_run(task: Task, watch: Callable[[Point], None] | None = None) -> dict[str, Any]:
     """Make one run and write its folder; an error becomes a record of it."""
     quiet()
     try:
-        run = perform(ready(task.experiment), task.optimizer, task.seed, watch)
+        setting = ready(task.experiment)
+        if setting.experiment.setting not in _warm:
+            warm_up(setting, task.optimizer)
+            _warm.add(setting.experiment.setting)
+        run = perform(setting, task.optimizer, task.seed, watch)
     except SystemExit:  # which is how Lightning answers Ctrl-C
         raise KeyboardInterrupt from None
     except Exception as error:

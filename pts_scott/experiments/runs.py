@@ -234,6 +234,21 @@ def perform(
     return Run(record, curve.frame(), history, predictor)
 
 
+def warm_up(setting: Setting, optimizer: str, seconds: float = 0.3) -> None:
+    """Train for a moment and forget it.
+
+    The first steps of a process load libraries and fetch memory; they would be charged
+    to the run that happens to be the first.
+    """
+    experiment = dataclasses.replace(
+        setting.experiment, time_budget=seconds, gradient_budget=None, compile=False
+    )
+    estimator = setting.varied(experiment).estimator(optimizer, seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        estimator.train_windows(setting.training)
+
+
 def identity(experiment: Experiment, optimizer: str, seed: int) -> dict[str, Any]:
     """The part of a run's record that is known before it runs."""
     return {

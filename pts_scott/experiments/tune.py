@@ -26,7 +26,7 @@ from pts_scott.errors import ConfigError, MissingExtraError, ScottError
 from pts_scott.experiments.config import Experiment, OptimizerConfig
 from pts_scott.experiments.folders import make_folders, quiet
 from pts_scott.experiments.loading import parse_tree
-from pts_scott.experiments.runs import Point, perform
+from pts_scott.experiments.runs import Point, perform, warm_up
 from pts_scott.experiments.setting import Setting, choose
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ def tune_optimizer(
     quiet()
     experiment = parse_tree(yaml.safe_load(config), "config")
     best = choose(experiment, optimizer)
+    warm_up(ready(experiment), optimizer)
     for number, stage in enumerate(stages(experiment, optimizer)):
         study = _study(experiment, optimizer, number, stage, storage)
         best = _search(study, experiment, optimizer, best, stage, say)

@@ -1,0 +1,89 @@
+"""Variance of the samplers along a run: measured apart, at equal cost, from one seed."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pandas as pd
+import pytest
+
+from pts_scott.errors import ConfigError
+from pts_scott.experiments.loading import load_experiment
+from pts_scott.experiments.runs import perform
+from pts_scott.experiments.samplers import (
+    measure_samplers,
+    trained_meanwhile,
+    write_samplers,
+)
+from pts_scott.experiments.setting import Setting
+
+
+def measured(small_config, *options: str) -> pd.DataFrame:
+    return measure_samplers(load_experiment(small_config, options), say=lambda line: None)
+
+
+def test_every_sampler_and_stratifier_is_measured_at_each_point(small_config):
+    table = measured(small_config, "--variance.stratifiers", '["series()", "random(24)"]')
+    points = table.groupby("step", sort=False)
+    assert len(points) == 3  # the start, the middle and the end
+    first, *later = (part for _, part in points)
+    # A control variate needs a snapshot, which the start does not have.
+    assert set(first["sampler"]) == {"uniform", "stratified"}
+    for part in later:
+        assert (part["sampler"] == "uniform").sum() == 1
+        for sampler in ("stratified", "scott", "scsg"):
+            assert (part["sampler"] == sampler).sum() == 3
+    assert set(table["strata"]) == {1, 3, 24}
+
+
+def test_all_are_compared_at_the_cost_of_an_inner_step(small_config):
+    # 2 M + B b / K with M = 4, B = 24, b = 1 and K = 20, rounded up.
+    assert set(measured(small_config)["gradients"]) == {math.ceil(8 + 24 / 20)}
+    assert set(measured(small_config, "--variance.gradients", "50")["gradients"]) == {50}
+
+
+def test_strata_that_tell_hours_apart_have_less_variance(small_config):
+    options = ["--variance.stratifiers", '["random(24)"]', "--variance.sample", "512"]
+    table = measured(small_config, *options)
+    start = table[(table["step"] == 0) & (table["sampler"] == "stratified")]
+    within = start.set_index("stratifier")["within"]
+    hour = next(name for name in within.index if "hour" in name)
+    assert within[hour] < 0.8 < within["random(24)"]
+
+
+def test_measuring_does_not_change_the_run(small_config):
+    experiment = load_experiment(small_config)
+    setting = Setting(experiment)
+    table = measure_samplers(experiment, setting, say=lambda line: None)
+    run = perform(setting, "S-Adam", seed=0)
+    assert table["gradients_used"].max() == run.record["gradients"]
+    assert table["step"].max() == run.record["steps"]
+
+
+def test_one_seed_gives_one_table(small_config):
+    first, again = measured(small_config), measured(small_config)
+    pd.testing.assert_frame_equal(
+        first.drop(columns="seconds"), again.drop(columns="seconds")
+    )
+
+
+def test_the_clock_stands_still_meanwhile(small_config):
+    began = time.perf_counter()
+    table = measured(small_config, "--variance.sample", "8192", "--variance.points", "1")
+    assert table["seconds"].max() < 0.8 * (time.perf_counter() - began)
+
+
+def test_the_optimizer_must_have_an_anchor(small_config):
+    assert trained_meanwhile(load_experiment(small_config)) == "S-Adam"
+    chosen = load_experiment(small_config, ["--variance.optimizer", "SGD"])
+    with pytest.raises(ConfigError, match="expected an optimizer with an anchor"):
+        trained_meanwhile(chosen)
+
+
+def test_table_and_picture_are_written(small_config, tmp_path):
+    table = measured(small_config)
+    write_samplers(table, tmp_path)
+    written = pd.read_csv(tmp_path / "variance.csv")
+    assert len(written) == len(table)
+    assert (tmp_path / "variance.png").read_bytes().startswith(b"\x89PNG")
