@@ -67,8 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ConfigError(f"no command {command!r}. {nearest(command, COMMANDS)}")
         return COMMANDS[command](rest)
     except KeyboardInterrupt:
+        kept = command in ("bench", "tune")
         print(
-            "\nstopped. What was finished is kept: the same command goes on from there.",
+            "\nstopped. What was finished is kept: the same command goes on from there."
+            if kept
+            else "\nstopped before the end; nothing was written.",
             file=sys.stderr,
         )
         return 130

@@ -1,17 +1,16 @@
 """Variance of the gradient estimators at given parameters, at equal cost.
 
-Half the squared distance between the gradients of two windows, drawn independently,
-has the mean σ² = E‖∇f_ξ(θ) − ∇f(θ)‖². What is measured here is a mean over such pairs,
-drawn from all windows or from one stratum. The distance of a pair is the norm of one
-gradient, that of the difference of the two losses: no mean gradient has to be kept,
-nothing cancels between large sums, and memory does not grow with the windows.
+What is measured is the variance of the gradients of single windows, among all windows
+and within strata; that of every estimator follows from it. Gradients are compared with
+the mean of their group before a norm is taken, so that nothing cancels between large
+sums, and a group's mean is all that is kept of it: memory does not grow with windows.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -29,7 +28,8 @@ from pts_scott.strata import Strata
 from pts_scott.windows import Batch, WindowIndex, require_windows
 
 PASS_NUMBERS = 2**23  # numbers in the gradients of one pass: 32 MB in float32
-PASS_ROWS = 256  # rows of one pass where a network has few parameters
+PASS_WINDOWS = 256  # windows of one pass where a network has few parameters
+GROUP = 64  # windows of a group, of which one estimate of a variance is made
 
 NOW, THEN, CHANGE = range(3)  # ∇f(θ), ∇f(θ_s) and ∇f(θ) − c ∇f(θ_s), for θ_s a snapshot
 
@@ -54,7 +54,8 @@ class SamplerVariance:
     variance
         E‖estimate − ∇f(θ)‖²; NaN where the cost cannot be met.
     standard_error
-        Of ``variance``, from the spread over pairs; 0 if exact, NaN for a single pair.
+        Of ``variance``, from the spread over groups of the sample; 0 if exact, NaN for
+        a sample too small to be split.
     relative
         ``variance`` over that of the uniform sampler.
     within
@@ -113,12 +114,13 @@ class VarianceProbe:
     coefficient
         c; 1 is the paper's method.
     sample
-        Windows drawn from all, in pairs (of an odd number one is left out).
+        Windows drawn from all. They are split into groups of some 64, or at least into
+        halves, each of which gives an estimate of its own; what remains is left out.
     per_stratum
-        Windows drawn from each stratum that has more than one, in pairs as well.
+        Windows drawn from each stratum that has more than one, split in the same way.
+        With less than four there is no standard error.
     exact
-        Use every window once and draw none: no sampling error, for small data. It
-        keeps mean gradients in float64.
+        Use every window once and draw none: no sampling error, for small data.
     generator
         Draws the windows; on their device.
 
@@ -156,11 +158,11 @@ class VarianceProbe:
         self._anchor_batch_size = whole_number("anchor_batch_size", anchor_batch_size)
         self._inner_steps = whole_number("inner_steps", inner_steps)
         self._coefficient = real_number("coefficient", coefficient, maximum=1.0)
-        self._pairs = whole_number("sample", sample, minimum=2) // 2
-        self._pairs_inside = whole_number("per_stratum", per_stratum, minimum=2) // 2
+        self._sample = _split(whole_number("sample", sample, minimum=2))
+        self._per_stratum = _split(whole_number("per_stratum", per_stratum, minimum=2))
         self._exact = switch("exact", exact)
         self._generator = generator
-        self._rows = _RowGradients(losses)
+        self._window_gradients = _WindowGradients(losses)
         #: Windows whose gradient was computed, for one measurement and the next.
         self.count = 0
 
@@ -178,7 +180,7 @@ class VarianceProbe:
         pandas.DataFrame
             A row for each sampler and partition, with the columns of `SamplerVariance`.
         """
-        with _undisturbed(self._rows.losses, self._windows.device):
+        with _undisturbed(self._window_gradients.losses, self._windows.device):
             points = self._points(snapshot)
             everywhere = self._spread_everywhere(points)
             rows = [self._uniform_row(everywhere)]
@@ -190,7 +192,7 @@ class VarianceProbe:
 
     def _points(self, snapshot: Tensors | None) -> list[Tensors]:
         """θ, and θ_s if there is one."""
-        now = tuple(map(_constant, self._rows.losses.trainable().values()))
+        now = tuple(map(_constant, self._window_gradients.losses.trainable().values()))
         if snapshot is None:
             return [now]
         if [s.shape for s in snapshot] != [p.shape for p in now]:
@@ -201,58 +203,56 @@ class VarianceProbe:
             )
         return [now, tuple(map(_constant, snapshot))]
 
-    # -- what is measured: squared distances, of shape (strata, pairs, NOW … CHANGE) --
+    # -- what is measured: variances, of shape (strata, groups, NOW … CHANGE) ---------
 
     def _spread_everywhere(self, points: list[Tensors]) -> Tensor:
         if self._exact:
             every = torch.arange(len(self._windows), device=self._windows.device)
-            return self._population(every, points)[None, None]
-        drawn = self._windows.draw(2 * self._pairs, self._generator)
-        return self._half_squares(drawn.reshape(-1, 2), points)[None]
+            return self._variances([every], points)[None]
+        groups, size = self._sample
+        drawn = self._windows.draw(groups * size, self._generator)
+        return self._variances(drawn.split(size), points)[None]
 
     def _spread_inside(self, strata: Strata, points: list[Tensors]) -> Tensor:
-        pairs = 1 if self._exact else self._pairs_inside
-        spread = torch.zeros(len(strata), pairs, 2 * len(points) - 1, dtype=torch.float64)
+        groups, size = (1, 0) if self._exact else self._per_stratum
+        quantities = 2 * len(points) - 1
+        spread = torch.zeros(len(strata), groups, quantities, dtype=torch.float64)
         several = (strata.sizes > 1).cpu()  # one window alone has no variance
+        if not bool(several.any()):
+            return spread
         if self._exact:
             parts = strata.order.split(strata.sizes.tolist())
-            for place in several.nonzero().flatten().tolist():
-                spread[place] = self._population(parts[place], points)
-        elif bool(several.any()):
-            drawn = strata.draw(2 * pairs, self._generator).reshape(-1, pairs, 2)
-            drawn = drawn[several.to(drawn.device)].reshape(-1, 2)
-            values = self._half_squares(drawn, points)
-            spread[several] = values.reshape(-1, pairs, spread.shape[-1])
+            chosen = [part for part in parts if len(part) > 1]
+        else:
+            drawn = strata.draw(groups * size, self._generator).reshape(len(strata), -1)
+            chosen = list(drawn[several.to(drawn.device)].flatten().split(size))
+        values = self._variances(chosen, points)
+        spread[several] = values.reshape(-1, groups, quantities)
         return spread
 
-    def _half_squares(self, pairs: Tensor, points: list[Tensors]) -> Tensor:
-        """½‖g − g'‖² for each pair of windows; its mean is the variance of g."""
-        parts = []
-        for part in pairs.split(self._rows.chunk):
-            norms = [_squared_norms(g) for g in self._row_gradients(part, points)]
-            parts.append(torch.stack(norms, dim=1) / 2)
-        return torch.cat(parts).cpu()
+    def _variances(self, groups: Sequence[Tensor], points: list[Tensors]) -> Tensor:
+        """The variance within each group of windows, of shape (groups, NOW … CHANGE)."""
+        sizes = [len(group) for group in groups]
+        squares = [_GroupSquares(sizes) for _ in range(2 * len(points) - 1)]
+        for part in torch.cat(list(groups)).split(self._window_gradients.chunk):
+            for total, rows in zip(squares, self._gradients_at(points, part)):
+                total.add(rows)
+        # A group is all windows there are, or a sample of them.
+        freedom = torch.tensor(sizes, dtype=torch.float64) - (0 if self._exact else 1)
+        found = torch.stack([torch.stack(total.squares) for total in squares], dim=1)
+        return found.cpu() / freedom[:, None]
 
-    def _population(self, windows: Tensor, points: list[Tensors]) -> Tensor:
-        """The variance of g over all given windows."""
-        populations = [_Population() for _ in range(2 * len(points) - 1)]
-        for part in windows[:, None].split(self._rows.chunk):
-            for population, g in zip(populations, self._row_gradients(part, points)):
-                population.add(_flat(g))
-        return torch.tensor([p.variance for p in populations], dtype=torch.float64)
-
-    def _row_gradients(self, windows: Tensor, points: list[Tensors]) -> Iterator[Tensors]:
-        """Gradients of windows (R, 1), or of pairs (R, 2): NOW, THEN and CHANGE.
+    def _gradients_at(self, points: list[Tensors], windows: Tensor) -> Iterator[Tensors]:
+        """Gradients of some windows, a row each: NOW, THEN and CHANGE.
 
         Each is good until the next.
         """
-        batch = self._windows.gather(windows.flatten(), self._rows.losses.fields)
-        batch = {name: v.unflatten(0, windows.shape) for name, v in batch.items()}
-        self.count += windows.numel() * len(points)
-        now = self._rows(points[0], batch)
+        batch = self._windows.gather(windows, self._window_gradients.losses.fields)
+        self.count += len(windows) * len(points)
+        now = self._window_gradients(points[0], batch)
         yield now
         for snapshot in points[1:]:
-            then = self._rows(snapshot, batch)
+            then = self._window_gradients(snapshot, batch)
             yield then
             change = own_tensors(now)  # in place: to fetch memory takes longer than this
             torch._foreach_sub_(change, then, alpha=self._coefficient)
@@ -296,7 +296,7 @@ class VarianceProbe:
         anchor = self._mean(squares * inside[..., THEN] * (c**2 / b))
         inner = self._mean(everywhere[..., CHANGE] / size)
         yield row("scott", size, inner + anchor, note)
-        # Here the same pairs measure both parts, which therefore vary together.
+        # Here the same groups measure both parts, which therefore vary together.
         both = everywhere[..., CHANGE] / size + everywhere[..., THEN] * c**2 / (count * b)
         yield row("scsg", size, self._mean(both), note)
 
@@ -312,14 +312,14 @@ class VarianceProbe:
         )
 
     def _mean(self, values: Tensor) -> _Estimate:
-        """Sum over strata of the mean over independent pairs, and its error squared."""
+        """Sum over strata of the mean over independent groups, and its error squared."""
         value = float(values.mean(dim=1).sum())
         if self._exact:
             return _Estimate(value, 0.0 * value)  # NaN stays NaN
-        pairs = values.shape[1]
-        if pairs == 1:
+        groups = values.shape[1]
+        if groups == 1:
             return _Estimate(value, math.nan)
-        return _Estimate(value, float(values.var(dim=1).sum()) / pairs)
+        return _Estimate(value, float(values.var(dim=1).sum()) / groups)
 
 
 def window_gradients(losses: Losses, parameters: Tensors, batch: Batch) -> Tensor:
@@ -334,21 +334,21 @@ def window_gradients(losses: Losses, parameters: Tensors, batch: Batch) -> Tenso
     batch
         The windows.
     """
-    rows = _RowGradients(losses)
-    size = len(batch[losses.fields[0]])
+    gradients = _WindowGradients(losses)
     with _undisturbed(losses, parameters[0].device):
         point = tuple(map(_constant, parameters))
-        batch = {name: _constant(batch[name])[:, None] for name in losses.fields}
+        parts = [_constant(batch[name]).split(gradients.chunk) for name in losses.fields]
+        rows = [
+            gradients(point, dict(zip(losses.fields, part, strict=True)))
+            for part in zip(*parts, strict=True)
+        ]
         return torch.cat(
-            [
-                _flat(rows(point, {k: v[i : i + rows.chunk] for k, v in batch.items()}))
-                for i in range(0, size, rows.chunk)
-            ]
+            [torch.cat([g.reshape(len(g), -1) for g in part], dim=1) for part in rows]
         )
 
 
-class _RowGradients:
-    """Gradients of many rows, a row being one window, or a pair to be subtracted.
+class _WindowGradients:
+    """Gradients of many windows, a row each.
 
     They are taken together by ``vmap``, or one by one where a network does not allow
     that: if it looks at values, changes tensors in place, draws random numbers, or has
@@ -363,26 +363,26 @@ class _RowGradients:
         self.losses = losses
         trainable = losses.trainable()
         size = sum(p.numel() for p in trainable.values())
-        #: Rows for one pass.
-        self.chunk = max(1, min(PASS_ROWS, PASS_NUMBERS // max(size, 1)))
+        #: Windows for one pass.
+        self.chunk = max(1, min(PASS_WINDOWS, PASS_NUMBERS // max(size, 1)))
         self._names = tuple(trainable)
         self._together = True
 
     def __call__(self, parameters: Tensors, batch: Batch) -> Tensors:
-        """Tensors (R, …), one a parameter, from fields of shape (R, 1 or 2, …)."""
-        rows = len(next(iter(batch.values())))
-        if self._together and rows > 1:
+        """Tensors of shape (M, …), one a parameter."""
+        size = len(next(iter(batch.values())))
+        if self._together and size > 1:
             try:
                 return self._at_once(parameters, batch)
             except Exception:  # what is not vmap's own complaint comes up again below
                 self._together = False
-        parts = [
+        rows = [
             self._alone(parameters, {name: v[row] for name, v in batch.items()})
-            for row in range(rows)
+            for row in range(size)
         ]
-        if rows == 1:  # of a large network, perhaps: no copy
-            return tuple(g[None] for g in parts[0])
-        return tuple(torch.stack(g) for g in zip(*parts, strict=True))
+        if size == 1:  # of a large network, perhaps: no copy
+            return tuple(g[None] for g in rows[0])
+        return tuple(torch.stack(g) for g in zip(*rows, strict=True))
 
     def _at_once(self, parameters: Tensors, batch: Batch) -> Tensors:
         with warnings.catch_warnings():
@@ -392,50 +392,90 @@ class _RowGradients:
             )
         return gradients
 
-    def _alone(self, parameters: Tensors, batch: Batch) -> Tensors:
+    def _alone(self, parameters: Tensors, window: Batch) -> Tensors:
         leaves = tuple(p.detach().requires_grad_() for p in parameters)
         return torch.autograd.grad(
-            self._loss(leaves, batch), leaves, allow_unused=True, materialize_grads=True
+            self._loss(leaves, window), leaves, allow_unused=True, materialize_grads=True
         )
 
-    def _loss(self, parameters: Tensors, batch: Batch) -> Tensor:
+    def _loss(self, parameters: Tensors, window: Batch) -> Tensor:
         named = dict(zip(self._names, parameters, strict=True))
+        batch = {name: values[None] for name, values in window.items()}
         loss: Tensor = functional_call(self.losses, named, (batch,))
-        size = len(next(iter(batch.values())))
-        if loss.shape != (size,):
+        if loss.shape != (1,):
             raise WindowLossError(
                 f"{type(self.losses.network).__name__}.loss gives shape "
-                f"{tuple(loss.shape)} for {size} windows; expected one loss a window."
+                f"{tuple(loss.shape)} for a batch of one window; expected (1,), one loss "
+                "a window."
             )
-        return loss[0] if size == 1 else loss[0] - loss[1]
+        return loss[0]
 
 
-class _Population:
-    """The variance of rows that come in parts, in float64.
+class _GroupSquares:
+    """Squared distances from the mean of their group, for rows that come in parts.
+
+    The groups follow each other, and a part may end within one.
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = list(sizes)
+        self._group = _Group()
+        #: The sum for each group that is complete.
+        self.squares: list[Tensor] = []
+
+    def add(self, rows: Tensors) -> None:
+        """Add the next rows: tensors of shape (R, …)."""
+        begin, end = 0, len(rows[0])
+        while begin < end:
+            size = self._sizes[len(self.squares)]
+            stop = min(end, begin + size - self._group.count)
+            self._group.add([t[begin:stop] for t in rows])
+            begin = stop
+            if self._group.count == size:
+                self.squares.append(self._group.squares)
+                self._group = _Group()
+
+
+class _Group:
+    """Mean, and sum of squared distances from it, of rows that come in parts.
 
     Parts are put together by the update of Chan, Golub and LeVeque, in which large
-    numbers are not subtracted from each other.
+    numbers are not subtracted from each other; so the mean may have the precision of
+    the gradients. Sums are in float64.
     """
 
     def __init__(self) -> None:
-        self._count = 0
-        self._mean: Tensor | float = 0.0
-        self._squares = 0.0
+        self.count = 0
+        self.squares = torch.zeros((), dtype=torch.float64)
+        self._mean: list[Tensor] = []
 
-    def add(self, rows: Tensor) -> None:
-        """Add some rows, of shape (R, P)."""
-        rows = rows.double()
-        mean, size, count = rows.mean(dim=0), len(rows), self._count
-        self._count += size
-        shift = mean - self._mean
-        self._squares += float((rows - mean).square().sum())
-        self._squares += float(shift.square().sum()) * count * size / self._count
-        self._mean = self._mean + shift * (size / self._count)
+    def add(self, rows: list[Tensor]) -> None:
+        """Add some rows: tensors of shape (R, …)."""
+        size, before = len(rows[0]), self.count
+        self.count += size
+        if size > 1:
+            mean = [t.mean(dim=0) for t in rows]
+            distances = [t - m for t, m in zip(rows, mean, strict=True)]
+            self.squares = _squared_norm(distances) + self.squares
+        else:
+            mean = [t[0].clone() for t in rows]
+        if not before:
+            self._mean = mean
+            return
+        torch._foreach_sub_(mean, self._mean)  # how far it is from the mean so far
+        self.squares = self.squares + _squared_norm(mean) * (before * size / self.count)
+        torch._foreach_add_(self._mean, mean, alpha=size / self.count)
 
-    @property
-    def variance(self) -> float:
-        """Mean squared distance of the rows from their mean."""
-        return self._squares / self._count
+
+def _squared_norm(tensors: Sequence[Tensor]) -> Tensor:
+    """‖g‖² over all tensors, summed up in float64."""
+    return torch.stack(torch._foreach_norm(list(tensors))).double().square().sum()
+
+
+def _split(count: int) -> tuple[int, int]:
+    """Groups, and windows in each, for a sample of ``count`` windows."""
+    groups = max(2, count // GROUP) if count >= 4 else 1
+    return groups, count // groups
 
 
 @dataclass(frozen=True)
@@ -469,20 +509,6 @@ def _undisturbed(losses: Losses, device: torch.device) -> Iterator[None]:
 def _constant(tensor: Tensor) -> Tensor:
     """Its values, as autograd takes them: not as a tensor of inference mode."""
     return tensor.clone() if tensor.is_inference() else tensor.detach()
-
-
-def _flat(tensors: Tensors) -> Tensor:
-    """Tensors of shape (R, …) as one of shape (R, P)."""
-    return torch.cat([t.reshape(len(t), -1) for t in tensors], dim=1)
-
-
-def _squared_norms(tensors: Tensors) -> Tensor:
-    """‖g‖² of each row over all tensors, summed up in float64."""
-    norms = [
-        torch.linalg.vector_norm(t[:, None], dim=tuple(range(1, t.ndim + 1)))
-        for t in tensors
-    ]
-    return torch.stack(norms).double().square().sum(dim=0)
 
 
 def _ratio(value: float, base: float) -> float:

@@ -157,7 +157,7 @@ def test_the_law_of_total_variance(losses, windows, tables):
     assert stratified["within"] + between / total(now) == pytest.approx(1, rel=1e-9)
 
 
-def test_rows_may_come_in_passes_of_any_size(losses, windows, monkeypatch):
+def test_windows_may_come_in_passes_of_any_size(losses, windows, monkeypatch):
     def tables():
         return (
             probe_of(losses, windows, exact=True).measure(moved(losses)),
@@ -165,16 +165,17 @@ def test_rows_may_come_in_passes_of_any_size(losses, windows, monkeypatch):
         )
 
     at_once = tables()
-    monkeypatch.setattr(variance, "PASS_ROWS", 4)
-    for x, y in zip(at_once, tables()):
-        pd.testing.assert_frame_equal(x, y, rtol=1e-9)
+    for size in (1, 3, 8):
+        monkeypatch.setattr(variance, "PASS_WINDOWS", size)
+        for x, y in zip(at_once, tables()):
+            pd.testing.assert_frame_equal(x, y, rtol=1e-9)
 
 
 @pytest.mark.parametrize("per_stratum", [4, 7])
 def test_sampled_variances_are_unbiased_and_know_their_error(
     losses, windows, per_stratum
 ):
-    snapshot, repeats = moved(losses), 300
+    snapshot, repeats = moved(losses), 200
     exact = probe_of(losses, windows, exact=True).measure(snapshot)["variance"]
     probe = probe_of(losses, windows, sample=64, per_stratum=per_stratum)
     tables = [probe.measure(snapshot) for _ in range(repeats)]
@@ -182,7 +183,7 @@ def test_sampled_variances_are_unbiased_and_know_their_error(
     spread = values.std(axis=0, ddof=1)
     # Five standard errors: a right estimator fails once in a million runs.
     assert (np.abs(values.mean(axis=0) - exact) < 5 * spread / math.sqrt(repeats)).all()
-    # A spread over 300 repeats is known to 4 % for a normal distribution, and to two or
+    # A spread over 200 repeats is known to 5 % for a normal distribution, and to two or
     # three times that for these, which are skewed.
     errors = np.square([table["standard_error"] for table in tables]).mean(axis=0)
     np.testing.assert_allclose(np.sqrt(errors), spread, rtol=0.3)
@@ -411,7 +412,7 @@ def test_probing_works_where_gradients_are_switched_off(windows, make, switched_
     with switched_off():
         table, rows = tables()
     pd.testing.assert_frame_equal(table, expected[0])
-    assert torch.equal(rows, expected[1])
+    torch.testing.assert_close(rows, expected[1])
 
 
 class AlwaysRandom(TinyNetwork):
@@ -445,7 +446,7 @@ def test_a_network_that_vmap_refuses_is_measured_one_by_one(network):
     losses, windows = Losses(network), wave_windows(dtype)
     probe = probe_of(losses, windows, exact=True)
     table = probe.measure(moved(losses))
-    assert not probe._rows._together
+    assert not probe._window_gradients._together
     tables = [
         gradient_table(losses, windows, at).double()
         for at in (point(losses), moved(losses))
@@ -463,7 +464,7 @@ def test_vmap_is_not_used_where_it_would_only_repeat_a_kernel():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         probe.measure()
-    assert not probe._rows._together
+    assert not probe._window_gradients._together
 
 
 @pytest.mark.parametrize(
@@ -489,7 +490,7 @@ def test_the_models_of_the_paper_are_measured_many_windows_at_once(make):
     losses, windows = Losses(make()), wave_windows(torch.float32)
     probe = probe_of(losses, windows, sample=64)
     table = probe.measure(moved(losses, 0.01))
-    assert probe._rows._together
+    assert probe._window_gradients._together
     assert (table["variance"] > 0).all()
 
 
@@ -510,7 +511,7 @@ class OneParameterTwice(nn.Module):
 
 @pytest.mark.parametrize("rows", [1, 256])
 def test_gradients_that_share_memory_are_not_changed_twice(windows, rows, monkeypatch):
-    monkeypatch.setattr(variance, "PASS_ROWS", rows)
+    monkeypatch.setattr(variance, "PASS_WINDOWS", rows)
     losses = Losses(OneParameterTwice().double())
     table = probe_of(losses, windows, exact=True).measure(moved(losses))
     tables = [
@@ -571,8 +572,8 @@ print((kilobytes("VmHWM") - before) / size)
 @pytest.mark.slow
 @pytest.mark.skipif(not RESET.exists(), reason="needs Linux' counts of memory")
 def test_a_large_network_is_measured_in_a_few_times_its_memory():
-    # A gradient at the parameters, one at the snapshot, and what backward holds of one.
-    assert run(LARGE) < 3
+    # Gradients at parameters and snapshot, three means of a group, and a sixth on its way.
+    assert run(LARGE) < 6.5
 
 
 class MeanLoss(TinyNetwork):

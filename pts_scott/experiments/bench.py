@@ -7,9 +7,7 @@ is not repeated, one that fails is written down and does not stop the others.
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
-import multiprocessing
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,6 +35,7 @@ from pts_scott.experiments.runs import (
 )
 from pts_scott.experiments.samplers import measure_samplers, write_samplers
 from pts_scott.experiments.setting import Setting, choose
+from pts_scott.experiments.workers import in_processes
 
 # What does not change a run.
 NOT_OF_A_RUN = ("name", "tune", "variance")
@@ -134,7 +133,7 @@ def bench(
         ready(experiment)  # mistakes in data and arguments end it here, before any run
     progress = Progress(len(todo), workers, say)
     failed, diverged = [], 0
-    runs = _alone(todo, progress) if workers == 1 else _together(todo, workers, progress)
+    runs = _alone(todo, progress) if workers == 1 else _together(todo, workers)
     for task, record in runs:
         progress.finished(task.label, record)
         if record["status"] == "failed":
@@ -254,20 +253,8 @@ def _alone(
 
 
 def _together(
-    tasks: Sequence[Task], workers: int, progress: Progress
+    tasks: Sequence[Task], workers: int
 ) -> Iterator[tuple[Task, dict[str, Any]]]:
-    spawn = multiprocessing.get_context(
-        "spawn"
-    )  # a fork would take torch's threads along
-    pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=spawn)
-    try:
-        futures = {pool.submit(make_run, task): task for task in tasks}
-        for future in concurrent.futures.as_completed(futures):
-            yield futures[future], future.result()
-    except concurrent.futures.process.BrokenProcessPool:
-        raise ScottError(
-            "a worker ended without a word, perhaps for want of memory. What was "
-            "finished is kept: run the same command again, with fewer --workers."
-        ) from None
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    calls = [(task,) for task in tasks]
+    for place, record in in_processes(make_run, calls, workers):
+        yield tasks[place], record

@@ -15,20 +15,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-# By its name in the paper, in the paper's order: the optimizer whose update rule it
-# has, and how its gradients are made.
-OPTIMIZERS: dict[str, tuple[str, str]] = {
-    "SGD": ("SGD", "plain"),
-    "SCSG": ("SGD", "scsg"),
-    "SCott": ("SGD", "scott"),
-    "Adam": ("Adam", "plain"),
-    "S-Adam": ("Adam", "scott"),
-    "Adagrad": ("Adagrad", "plain"),
-    "S-Adagrad": ("Adagrad", "scott"),
-    "stratified SGD": ("SGD", "stratified"),
-    "stratified Adam": ("Adam", "stratified"),
-    "stratified Adagrad": ("Adagrad", "stratified"),
-}
+from pts_scott.experiments.results import OPTIMIZERS, in_order
 
 # Of the palette by Okabe and Ito, whose colours the colour-blind can tell apart.
 COLOURS = {"SGD": "#0072B2", "Adam": "#D55E00", "Adagrad": "#009E73"}
@@ -54,12 +41,6 @@ ROOM_FOR_ENDS = 12.0  # ... if a curve ends up there
 ROOM_FOR_STARTS = 1.3  # how much higher the picture may get so that a curve is whole
 
 
-def in_order(optimizers: Sequence[str]) -> list[str]:
-    """The optimizers, each once, in the paper's order; others after them by name."""
-    known = [name for name in OPTIMIZERS if name in set(optimizers)]
-    return known + sorted(set(optimizers) - set(known))
-
-
 def mean_curve(curves: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
     """The mean and the standard deviation over the seeds of one optimizer.
 
@@ -80,10 +61,10 @@ def mean_curve(curves: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
     """
     seeds = []
     for _, curve in curves.groupby("seed"):
-        curve = curve.sort_values(x).drop_duplicates(x)
-        broken = ~np.isfinite(curve[[x, y]].to_numpy(float)).all(axis=1)
-        until = int(broken.argmax()) if broken.any() else len(curve)
-        seeds.append(curve[[x, y]].to_numpy(float)[:until])
+        points = curve[[x, y]].to_numpy(float)
+        points = points[np.unique(points[:, 0], return_index=True)[1]]
+        broken = ~np.isfinite(points).all(axis=1)
+        seeds.append(points[: broken.argmax() if broken.any() else len(points)])
     if not seeds or any(len(points) == 0 for points in seeds):
         return pd.DataFrame({"x": [], "mean": [], "std": []}, dtype=float)
     first = max(points[0, 0] for points in seeds)
@@ -143,9 +124,7 @@ def variance_figure(variance: pd.DataFrame) -> Figure:
         noted = "note" in rows and bool(rows["note"].notna().any())
         _draw(
             axes,
-            rows["seconds"].to_numpy(float),
-            rows["variance"].to_numpy(float),
-            rows["standard_error"].to_numpy(float),
+            *rows[["seconds", "variance", "standard_error"]].to_numpy(float).T,
             color=palette[number % len(palette)],
             linestyle="--" if noted else "-",
             marker=".",
@@ -154,8 +133,6 @@ def variance_figure(variance: pd.DataFrame) -> Figure:
     axes.set_yscale("log")
     axes.set_xlabel(AXES["seconds"])
     axes.set_ylabel("variance of the gradient")
-    axes.grid(alpha=0.3)
-    axes.margins(x=0.02)
     _legend_below(figure, axes)
     return figure
 
@@ -194,7 +171,7 @@ def _loss_figure(
     notes: Mapping[str, str] | None,
 ) -> Figure:
     notes = notes or {}
-    optimizers = in_order(list(curves["optimizer"]))
+    optimizers = in_order(curves["optimizer"])
     means = {
         (optimizer, x): mean_curve(curves[curves["optimizer"] == optimizer], x, y)
         for optimizer in optimizers
@@ -221,8 +198,6 @@ def _loss_figure(
                 **_style(optimizer, number),
             )
         axes.set_xlabel(AXES[x])
-        axes.grid(alpha=0.3)
-        axes.margins(x=0.02)
         if far_apart:
             axes.set_xscale("log")
         else:
@@ -240,7 +215,11 @@ def _panels(count: int) -> tuple[Figure, np.ndarray]:
     """A figure with panels beside each other that share the axis of the loss."""
     width = 4.0 * count if count > 1 else 6.0
     figure = Figure(figsize=(width, 4.6), layout=ConstrainedLayoutEngine(wspace=0.04))
-    return figure, np.atleast_1d(figure.subplots(1, count, sharey=True))
+    panels = np.atleast_1d(figure.subplots(1, count, sharey=True))
+    for axes in panels:
+        axes.grid(alpha=0.3)
+        axes.margins(x=0.02)
+    return figure, panels
 
 
 def _style(optimizer: str, number: int) -> dict[str, Any]:

@@ -33,6 +33,7 @@ OPTIMIZERS: dict[str, tuple[str, str]] = {
     "stratified Adam": ("Adam", "stratified"),
     "stratified Adagrad": ("Adagrad", "stratified"),
 }
+GROUPS = tuple(dict.fromkeys(rule for rule, _ in OPTIMIZERS.values()))
 
 WORDS = ("setting", "model", "dataset", "loss", "optimizer", "method", "status", "error")
 METRICS = ("CRPS", "MASE", "sMAPE", "ND", "NRMSE")
@@ -55,7 +56,8 @@ VARIANCE = ("seconds", "sampler", "stratifier", "strata", "variance", "standard_
 def in_order(optimizers: Iterable[str]) -> list[str]:
     """The optimizers, each once, in the paper's order; others after them by name."""
     given = set(optimizers)
-    return [name for name in OPTIMIZERS if name in given] + sorted(given - set(OPTIMIZERS))
+    known = [name for name in OPTIMIZERS if name in given]
+    return known + sorted(given - set(known))
 
 
 def read_runs(folder: str | Path) -> pd.DataFrame:
@@ -212,12 +214,14 @@ def _read_run(path: Path) -> dict[str, Any]:
 
 def _check_once(runs: pd.DataFrame, folder: Path) -> None:
     """Refuse a run that is there twice: it would count as two seeds."""
-    key = ["setting", "optimizer", "seed"]
-    for (setting, optimizer, seed), same in runs[runs.duplicated(key, False)].groupby(key):
-        paths = " and ".join(str(folder / path) for path in same["folder"])
+    again = runs.duplicated(["setting", "optimizer", "seed"])
+    if again.any():
+        number = int(again.argmax())  # the runs are sorted, so its twin is just before it
+        one, other = (folder / path for path in runs["folder"][number - 1 : number + 1])
+        setting, optimizer, seed = runs.loc[number, ["setting", "optimizer", "seed"]]
         raise FileLayoutError(
-            f"{paths} hold the same run ({setting}, {optimizer}, seed {seed}): expected "
-            "one folder a run; move the others away."
+            f"{one} and {other} hold the same run ({setting}, {optimizer}, seed {seed}): "
+            "expected one folder for each run; move the other away."
         )
 
 

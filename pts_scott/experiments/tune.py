@@ -6,12 +6,10 @@ than the median halfway are pruned; what is in the storage is not repeated.
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import itertools
 import json
 import math
-import multiprocessing
 import warnings
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -28,6 +26,7 @@ from pts_scott.experiments.folders import make_folders, quiet
 from pts_scott.experiments.loading import parse_tree
 from pts_scott.experiments.runs import Point, perform, warm_up
 from pts_scott.experiments.setting import Setting, choose
+from pts_scott.experiments.workers import in_processes
 
 if TYPE_CHECKING:
     import optuna
@@ -76,16 +75,12 @@ def tune(
         for name in names:
             best[name] = tune_optimizer(config, name, storage, say)
     else:
-        spawn = multiprocessing.get_context("spawn")
-        with concurrent.futures.ProcessPoolExecutor(workers, mp_context=spawn) as pool:
-            futures = {
-                pool.submit(tune_optimizer, config, name, storage): name for name in names
-            }
-            for future in concurrent.futures.as_completed(futures):
-                best[futures[future]] = future.result()
-                say(f"{futures[future]}: {_chosen(best[futures[future]])}")
-    tuned = {**experiment.optimizers, **best}
-    result = dataclasses.replace(experiment, optimizers=tuned)
+        calls = [(config, name, storage) for name in names]
+        for place, tuned in in_processes(tune_optimizer, calls, workers):
+            best[names[place]] = tuned
+            say(f"{names[place]}: {_chosen(tuned)}")
+    optimizers = {**experiment.optimizers, **best}
+    result = dataclasses.replace(experiment, optimizers=optimizers)
     trials(experiment, names, storage).to_csv(folder / "trials.csv", index=False)
     for name in names:
         _warn_of_edges(experiment, name, best[name], say)

@@ -11,6 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from pts_scott.experiments import figures
+from pts_scott.experiments.results import OPTIMIZERS
 
 
 def curve(optimizer, seed, losses, speed=1.0):
@@ -38,9 +39,14 @@ def falling(optimizer, start=10.0, end=1.0, seeds=3, points=21):
     ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def curves():
-    return pd.concat([c for name in figures.OPTIMIZERS for c in falling(name)])
+    return pd.concat([c for name in OPTIMIZERS for c in falling(name)])
+
+
+@pytest.fixture(scope="module")
+def drawn(curves):
+    return figures.training_figure(curves, "NLL")
 
 
 def test_the_mean_curve_interpolates_between_the_points_of_the_seeds():
@@ -61,22 +67,20 @@ def test_the_mean_curve_ends_where_a_seed_diverges():
     assert figures.mean_curve(pd.concat([whole, at_once]), "seconds", "train_loss").empty
 
 
-def test_every_optimizer_has_a_line_and_a_band_in_every_panel(curves):
-    figure = figures.training_figure(curves, "NLL")
-    assert [axes.get_xlabel() for axes in figure.axes] == list(figures.AXES.values())
-    for axes in figure.axes:
-        assert [line.get_label() for line in axes.lines] == list(figures.OPTIMIZERS)
+def test_every_optimizer_has_a_line_and_a_band_in_every_panel(curves, drawn):
+    assert [axes.get_xlabel() for axes in drawn.axes] == list(figures.AXES.values())
+    for axes in drawn.axes:
+        assert [line.get_label() for line in axes.lines] == list(OPTIMIZERS)
         assert len(axes.collections) == 10
-    labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == list(figures.OPTIMIZERS)
+    labels = [text.get_text() for text in drawn.legends[0].get_texts()]
+    assert labels == list(OPTIMIZERS)
     (axes,) = figures.held_out_figure(curves, "NLL").axes
     assert (len(axes.lines), len(axes.collections)) == (10, 10)
     assert axes.lines[0].get_ydata()[-1] == pytest.approx(2.1, abs=0.01)  # a test loss
 
 
-def test_the_band_is_one_standard_deviation_wide(curves):
-    axes = figures.training_figure(curves).axes[2]
-    points = axes.collections[0].get_paths()[0].vertices
+def test_the_band_is_one_standard_deviation_wide(drawn):
+    points = drawn.axes[2].collections[0].get_paths()[0].vertices
     at_the_end = points[points[:, 0] == 30.0][:, 1]
     # The seeds end at 1.0, 1.1 and 1.2, whose standard deviation is 0.1.
     fall = 9 * np.exp(-8)
@@ -90,10 +94,8 @@ def test_one_seed_has_no_band():
     assert (len(axes.lines), len(axes.collections)) == (1, 0)
 
 
-def test_colour_tells_the_update_rule_and_line_style_the_method(curves):
-    lines = {
-        line.get_label(): line for line in figures.training_figure(curves).axes[0].lines
-    }
+def test_colour_tells_the_update_rule_and_line_style_the_method(drawn):
+    lines = {line.get_label(): line for line in drawn.axes[0].lines}
     looks = {
         name: (to_hex(line.get_color()), line._unscaled_dash_pattern[1])
         for name, line in lines.items()
@@ -160,7 +162,7 @@ def test_the_legend_holds_the_notes_and_plain_text():
 def test_a_run_that_diverged_at_once_breaks_nothing(tmp_path):
     curves = pd.concat([*falling("SGD"), curve("Adam", 0, [np.nan] * 4)])
     curves = pd.concat([curves, curve("SCott", 0, [5.0])])
-    figure = figures.training_figure(curves)
+    figure = figures.held_out_figure(curves)
     assert len(figure.axes[0].lines) == 3
     assert figures.save(figure, tmp_path / "a" / "b.png").stat().st_size > 10_000
     only = figures.held_out_figure(curve("Adam", 0, [np.nan] * 4))
@@ -198,10 +200,10 @@ def test_the_variance_of_each_sampler_has_a_line_on_a_logarithmic_axis():
     assert len(axes.collections) == 3
 
 
-def test_pyplot_is_left_alone(curves, tmp_path):
+def test_pyplot_is_left_alone(tmp_path):
     pyplot = sys.modules.get("matplotlib.pyplot")
     before = pyplot.get_fignums() if pyplot else []
-    figure = figures.training_figure(curves)
-    figures.save(figure, tmp_path / "training.png")
+    figure = figures.held_out_figure(pd.concat(falling("SGD", seeds=1)))
+    figures.save(figure, tmp_path / "test.png")
     assert isinstance(figure, Figure)
     assert (sys.modules["matplotlib.pyplot"].get_fignums() if pyplot else []) == before

@@ -125,7 +125,8 @@ def test_betas_are_searched_if_a_grid_is_given(small_config):
 
 @pytest.mark.slow
 def test_workers_find_the_same(small_config, tmp_path):
-    experiment = load_experiment(small_config)
+    options = ["--tune.learning_rate", "[1e-2, 1e-3]", "--tune.gamma", "[]"]
+    experiment = load_experiment(small_config, options)
     alone = tune(experiment, tmp_path / "alone")
     together = tune(experiment, tmp_path / "together", workers=2)
     assert load_experiment(alone) == load_experiment(together)

@@ -1,0 +1,26 @@
+"""Work in processes: every result once, and errors of a worker are told."""
+
+from __future__ import annotations
+
+import math
+import os
+
+import pytest
+
+from pts_scott.errors import ScottError
+from pts_scott.experiments.workers import in_processes
+
+
+def test_every_call_comes_back_with_its_place():
+    calls = [(4.0,), (9.0,), (16.0,)]
+    assert sorted(in_processes(math.sqrt, calls, workers=2)) == [(0, 2), (1, 3), (2, 4)]
+
+
+def test_an_error_in_a_worker_is_raised_here():
+    with pytest.raises(ValueError, match="math domain|nonnegative"):
+        list(in_processes(math.sqrt, [(-1.0,)], workers=1))
+
+
+def test_a_worker_that_dies_is_an_error_that_says_what_to_do():
+    with pytest.raises(ScottError, match="fewer --workers"):
+        list(in_processes(os._exit, [(1,)], workers=1))

@@ -1,0 +1,158 @@
+"""The notebooks run from top to bottom, and lie in the repository as they ran.
+
+A notebook says in its own metadata what the test has to know:
+``{"pts_scott": {"needs": "exchange_rate", "small": {"SECONDS": 1}}}``, where ``needs``
+names a dataset without which it is skipped, and ``small`` has values for names that its
+cell tagged "parameters" assigns.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat import NotebookNode
+
+from pts_scott.datasets import FOLDER, available
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+MAX_BYTES = 700_000
+
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def test_there_are_notebooks():
+    assert {"quickstart", "stratification"} <= {path.stem for path in NOTEBOOKS}
+
+
+@each_notebook
+def test_a_notebook_is_committed_as_it_ran(path):
+    notebook = read(path)
+    nbformat.validate(notebook)
+    cells = code_cells(notebook)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert [o for o in outputs if o.output_type == "error"] == []
+    assert [o.text for o in outputs if o.get("name") == "stderr"] == []
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert path.stat().st_size < MAX_BYTES
+
+
+@each_notebook
+def test_what_a_notebook_shows_is_of_no_one_machine(path):
+    shown = [
+        text
+        for cell in code_cells(read(path))
+        for output in cell.outputs
+        for text in [output.get("text", ""), output.get("data", {}).get("text/plain", "")]
+    ]
+    paths = re.compile(r"(?<![\w.])/(?:root|home|Users|tmp|work|opt|usr|var)/|[A-Z]:\\")
+    assert [text for text in shown if paths.search(text)] == []
+
+
+@each_notebook
+def test_links_of_a_notebook_lead_somewhere(path):
+    texts = [cell.source for cell in read(path).cells if cell.cell_type == "markdown"]
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", "\n".join(texts))
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+@pytest.mark.slow
+# The kernel's messages go through sockets that are closed by a collector of garbage.
+@pytest.mark.filterwarnings("ignore:.*zmq.*:ResourceWarning")
+@each_notebook
+def test_a_notebook_runs(path, tmp_path, monkeypatch):
+    nbclient = pytest.importorskip("nbclient")
+    notebook = read(path)
+    settings = notebook.metadata.get("pts_scott", {})
+    skip_without_data(settings.get("needs"))
+    make_small(notebook, settings.get("small", {}))
+    clear(notebook)
+    use_this_interpreter(tmp_path / "jupyter", monkeypatch)
+
+    client = nbclient.NotebookClient(
+        notebook,
+        timeout=600,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(working_folder(tmp_path))}},
+    )
+    client.execute()  # raises CellExecutionError, with the traceback
+
+    cells = code_cells(notebook)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+
+
+def test_a_parameter_that_a_notebook_does_not_have_is_noticed():
+    notebook = nbformat.v4.new_notebook(
+        cells=[
+            nbformat.v4.new_code_cell("SECONDS = 9", metadata={"tags": ["parameters"]})
+        ]
+    )
+    make_small(notebook, {"SECONDS": 1})
+    names: dict = {}
+    exec(notebook.cells[0].source, names)
+    assert names["SECONDS"] == 1
+    with pytest.raises(AssertionError, match="MINUTES"):
+        make_small(notebook, {"MINUTES": 1})
+
+
+# -- helpers ----------------------------------------------------------------------------
+
+
+def read(path: Path) -> NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def make_small(notebook: NotebookNode, small: dict) -> None:
+    """Give the parameters their small values."""
+    cell = code_cells(notebook)[0]
+    assert "parameters" in cell.metadata.get("tags", [])
+    statements = ast.parse(cell.source).body
+    assigned = {t.id for statement in statements for t in statement.targets}
+    assert set(small) <= assigned, f"not a parameter: {set(small) - assigned}"
+    cell.source += "".join(f"\n{name} = {value!r}" for name, value in small.items())
+
+
+def clear(notebook: NotebookNode) -> None:
+    """Forget what was there, so that what is seen afterwards is of this run."""
+    for cell in code_cells(notebook):
+        cell.execution_count, cell.outputs = None, []
+
+
+def skip_without_data(name: str | None) -> None:
+    if name is None:
+        return
+    table = available().set_index("name")
+    if not table.loc[name, "where"]:  # an unknown name is a mistake, and raises
+        pytest.skip(f"{FOLDER} does not name a folder with the dataset {name}")
+
+
+def use_this_interpreter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let "python3" be this interpreter, whatever kernels the user has installed."""
+    kernelspec = pytest.importorskip("ipykernel.kernelspec")
+    kernelspec.write_kernel_spec(folder / "kernels" / "python3")
+    monkeypatch.setenv("JUPYTER_PATH", str(folder))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(folder))
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(folder / "runtime"))
+    monkeypatch.setenv("IPYTHONDIR", str(folder / "ipython"))
+    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    if os.environ.get(FOLDER):  # the notebook runs elsewhere
+        monkeypatch.setenv(FOLDER, str(Path(os.environ[FOLDER]).expanduser().resolve()))
+
+
+def working_folder(folder: Path) -> Path:
+    """A folder that lies beside the configs, as the notebooks' own does."""
+    (folder / "configs").symlink_to(ROOT / "configs", target_is_directory=True)
+    here = folder / "notebooks"
+    here.mkdir()
+    return here
