@@ -414,7 +414,22 @@ def _from_wide(
     if steps[-1] + 1 > len(steps):
         given, values = values, np.full((len(names), steps[-1] + 1), np.nan)
         values[:, steps] = given
-    return PlainSeries(freq, names, [times[0]] * len(names), list(values))
+    moments = pd.date_range(times[0], periods=values.shape[1], freq=parse_offset(freq))
+    spans = [_observed_span(row) for row in values]
+    return PlainSeries(
+        freq,
+        names,
+        [moments[begin] for begin, _ in spans],
+        [row[begin:end] for row, (begin, end) in zip(values, spans, strict=True)],
+    )
+
+
+def _observed_span(values: np.ndarray) -> tuple[int, int]:
+    """Where a series begins and ends: what is missing before and after is not of it."""
+    if not np.isnan(values[[0, -1]]).any():
+        return 0, len(values)
+    (observed,) = np.nonzero(~np.isnan(values))
+    return (observed[0], observed[-1] + 1) if len(observed) else (0, len(values))
 
 
 def _from_long(

@@ -63,8 +63,6 @@ def test_links_of_a_notebook_lead_somewhere(path):
 
 
 @pytest.mark.slow
-# The kernel's messages go through sockets that are closed by a collector of garbage.
-@pytest.mark.filterwarnings("ignore:.*zmq.*:ResourceWarning")
 @each_notebook
 def test_a_notebook_runs(path, tmp_path, monkeypatch):
     nbclient = pytest.importorskip("nbclient")

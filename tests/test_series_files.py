@@ -191,6 +191,17 @@ def test_a_column_of_row_numbers_without_a_name_is_no_series(tmp_path):
     assert read_file(tmp_path / "my.csv").item_ids == ["a", "b"]
 
 
+def test_a_series_of_a_wide_table_begins_and_ends_with_its_values():
+    times = pd.date_range("2024-01-01", periods=5, freq="D")
+    frame = pd.DataFrame(
+        {"a": [np.nan, 1.0, np.nan, 2.0, np.nan], "b": np.arange(5.0)}, index=times
+    )
+    data = load(frame)
+    assert list(data.starts) == [times[1], times[0]]
+    np.testing.assert_array_equal(data.targets[0], [1.0, np.nan, 2.0])
+    np.testing.assert_array_equal(data.targets[1], np.arange(5.0))
+
+
 def test_one_column_of_a_wide_table_can_be_picked():
     assert read_frame(hourly(), columns=Columns(target="b")).item_ids == ["b"]
 

@@ -572,7 +572,7 @@ print((kilobytes("VmHWM") - before) / size)
 @pytest.mark.slow
 @pytest.mark.skipif(not RESET.exists(), reason="needs Linux' counts of memory")
 def test_a_large_network_is_measured_in_a_few_times_its_memory():
-    # Gradients at parameters and snapshot, three means of a group, and a sixth on its way.
+    # Gradients at parameters and snapshot, three means of a group, and one on its way.
     assert run(LARGE) < 6.5
 
 

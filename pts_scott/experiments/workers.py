@@ -31,9 +31,7 @@ def in_processes(
     int, T
         Place of a call and what it returned, as soon as it has.
     """
-    spawn = multiprocessing.get_context(
-        "spawn"
-    )  # a fork copies torch's threads
+    spawn = multiprocessing.get_context("spawn")  # a fork copies torch's threads
     pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=spawn)
     try:
         futures = {pool.submit(function, *call): i for i, call in enumerate(calls)}
