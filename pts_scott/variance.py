@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -455,8 +455,8 @@ class _Group:
         self.count += size
         if size > 1:
             mean = [t.mean(dim=0) for t in rows]
-            distances = [t - m for t, m in zip(rows, mean, strict=True)]
-            self.squares = _squared_norm(distances) + self.squares
+            distances = (t - m for t, m in zip(rows, mean, strict=True))
+            self.squares = self.squares + _squared_norm(distances)
         else:
             mean = [t[0].clone() for t in rows]
         if not before:
@@ -467,9 +467,9 @@ class _Group:
         torch._foreach_add_(self._mean, mean, alpha=size / self.count)
 
 
-def _squared_norm(tensors: Sequence[Tensor]) -> Tensor:
+def _squared_norm(tensors: Iterable[Tensor]) -> Tensor:
     """‖g‖² over all tensors, summed up in float64."""
-    return torch.stack(torch._foreach_norm(list(tensors))).double().square().sum()
+    return torch.stack([t.norm() for t in tensors]).double().square().sum()
 
 
 def _split(count: int) -> tuple[int, int]:

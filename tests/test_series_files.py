@@ -196,7 +196,7 @@ def test_a_series_of_a_wide_table_begins_and_ends_with_its_values():
     frame = pd.DataFrame(
         {"a": [np.nan, 1.0, np.nan, 2.0, np.nan], "b": np.arange(5.0)}, index=times
     )
-    data = load(frame)
+    data = read_frame(frame)
     assert list(data.starts) == [times[1], times[0]]
     np.testing.assert_array_equal(data.targets[0], [1.0, np.nan, 2.0])
     np.testing.assert_array_equal(data.targets[1], np.arange(5.0))
