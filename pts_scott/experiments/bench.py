@@ -51,6 +51,11 @@ class Task:
     folder: Path
 
     @property
+    def budget(self) -> float:
+        """How long the run takes: seconds, or gradients if there is no limit of time."""
+        return float(self.experiment.time_budget or self.experiment.gradient_budget or 1)
+
+    @property
     def label(self) -> str:
         """What the run is, for a person."""
         return f"{self.experiment.setting}: {self.optimizer}, seed {self.seed}"
@@ -131,11 +136,11 @@ def bench(
     say(_announcement(tasks, todo, workers))
     for experiment in {id(t.experiment): t.experiment for t in todo}.values():
         ready(experiment)  # mistakes in data and arguments end it here, before any run
-    progress = Progress(len(todo), workers, say)
+    progress = Progress([task.budget for task in todo], say)
     failed, diverged = [], 0
     runs = _alone(todo, progress) if workers == 1 else _together(todo, workers)
     for task, record in runs:
-        progress.finished(task.label, record)
+        progress.finished(task.label, record, task.budget)
         if record["status"] == "failed":
             failed.append(f"{task.label}: {record['error']}")
         diverged += record["status"] == "diverged"

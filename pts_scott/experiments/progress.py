@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pts_scott.experiments.runs import Point
@@ -15,25 +15,25 @@ class Progress:
 
     Parameters
     ----------
-    total
-        Runs to be made.
-    workers
-        Runs at the same time.
+    budgets
+        Seconds, or another measure of how long it takes, of each run to be made.
     say
         Where lines go.
     """
 
     def __init__(
-        self, total: int, workers: int = 1, say: Callable[[str], None] = print
+        self, budgets: Sequence[float], say: Callable[[str], None] = print
     ) -> None:
-        self._total, self._workers, self._say = total, workers, say
+        self._total, self._rest, self._say = len(budgets), sum(budgets), say
         self._began = time.perf_counter()
-        self._done = 0
+        self._done, self._spent = 0, 0.0
         self._renew = sys.stderr.isatty()
 
-    def finished(self, label: str, record: dict[str, Any]) -> None:
+    def finished(self, label: str, record: dict[str, Any], budget: float) -> None:
         """Say what became of a run, and how much time the others will take."""
         self._done += 1
+        self._spent += budget
+        self._rest -= budget
         if record["status"] == "failed":
             what = f"FAILED: {record['error']}"
         elif record["status"] == "diverged":
@@ -47,12 +47,10 @@ class Progress:
         self._say(f"[{self._done}/{self._total}] {label}: {what}{self._left()}")
 
     def _left(self) -> str:
-        rest = self._total - self._done
-        if not rest:
+        if self._done == self._total:
             return ""
-        # As many as there are workers began before the first was finished.
         elapsed = time.perf_counter() - self._began
-        return f"; about {self.duration(elapsed / self._done * rest)} left"
+        return f"; about {self.duration(elapsed * self._rest / self._spent)} left"
 
     def watch(self, label: str) -> Callable[[Point], None]:
         """A function that renews a line about the run at hand, on a terminal."""
