@@ -176,6 +176,8 @@ class VarianceConfig:
         The optimizer that trains meanwhile; null for the first that has an anchor.
     stratifiers
         Further policies to compare with the experiment's own.
+    time_budget
+        Seconds of training of that run; null for the experiment's.
     points
         Measurements along the run.
     gradients
@@ -191,6 +193,7 @@ class VarianceConfig:
 
     optimizer: str | None = None
     stratifiers: list[str] = field(default_factory=list)
+    time_budget: float | None = None
     points: int = 10
     gradients: int | None = None
     sample: int = 1024
@@ -337,6 +340,7 @@ def _check_counts(experiment: Experiment) -> None:
     for name, seconds in (
         ("time_budget", experiment.time_budget),
         ("tune.time_budget", experiment.tune.time_budget),
+        ("variance.time_budget", experiment.variance.time_budget),
     ):
         if seconds is not None:
             real_number(name, seconds, exclusive=True)

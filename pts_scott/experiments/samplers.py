@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable
@@ -122,7 +123,9 @@ def measure_samplers(
         )
 
     watch = SamplerWatch(make_probe, options.points, say)
-    estimator = setting.estimator(optimizer, options.seed, [watch])
+    seconds = options.time_budget or experiment.time_budget
+    shorter = dataclasses.replace(experiment, time_budget=seconds)
+    estimator = setting.varied(shorter).estimator(optimizer, options.seed, [watch])
     began = time.perf_counter()
     try:
         estimator.train_windows(windows)
