@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -237,12 +238,14 @@ def _download(known: Known, folder: Path | None) -> SeriesData:
 
         # What a download that failed has left behind is not taken for the data.
         whole = (repository.default_dataset_path / known.name / "test").exists()
-        parts = repository.get_dataset(known.name, regenerate=not whole)
         longest: dict[str, Mapping[str, Any]] = {}
-        for entry in parts.test:  # one for each rolling window: the longest has them all
-            kept = longest.setdefault(str(entry["item_id"]), entry)
-            if len(entry["target"]) > len(kept["target"]):
-                longest[str(entry["item_id"])] = entry
+        with warnings.catch_warnings():  # of pandas, about GluonTS' business days
+            warnings.simplefilter("ignore", FutureWarning)
+            parts = repository.get_dataset(known.name, regenerate=not whole)
+            for entry in parts.test:  # one for each rolling window
+                kept = longest.setdefault(str(entry["item_id"]), entry)
+                if len(entry["target"]) > len(kept["target"]):
+                    longest[str(entry["item_id"])] = entry
         targets = [np.asarray(e["target"], dtype=np.float64) for e in longest.values()]
         starts = [moment_of(entry["start"]) for entry in longest.values()]
     except Exception as error:

@@ -133,6 +133,11 @@ class OptimizerConfig:
     clip_gradient: float | None = None
     betas: list[float] | None = None
 
+    @property
+    def has_anchor(self) -> bool:
+        """Whether the method uses a control variate."""
+        return self.method in ("scott", "scsg", "svrg")
+
 
 @dataclass
 class TuneConfig:
@@ -173,7 +178,8 @@ class VarianceConfig:
     Parameters
     ----------
     optimizer
-        The optimizer that trains meanwhile; null for the first that has an anchor.
+        The optimizer that trains meanwhile; null for the first of SCott's method, or
+        with an anchor.
     stratifiers
         Further policies to compare with the experiment's own.
     time_budget

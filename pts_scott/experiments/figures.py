@@ -6,6 +6,7 @@ state and the backend that a session has chosen are left alone.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from pts_scott.experiments.results import OPTIMIZERS, in_order
 
 # Of the palette by Okabe and Ito, whose colours the colour-blind can tell apart.
 COLOURS = {"SGD": "#0072B2", "Adam": "#D55E00", "Adagrad": "#009E73"}
-OTHER_COLOURS = ("#CC79A7", "#E69F00", "#56B4E9", "#000000")
+UNSTRATIFIED = "#000000"
+OTHER_COLOURS = ("#CC79A7", "#E69F00", "#56B4E9", "#999999")
 LINE_STYLES: dict[str, Any] = {
     "scott": "-",
     "plain": (0, (4, 1.5)),
@@ -107,14 +109,18 @@ def variance_figure(variance: pd.DataFrame) -> Figure:
     ----------
     variance
         Columns ``seconds``, ``sampler``, ``stratifier``, ``strata``, ``variance`` and
-        ``standard_error``; a sampler with a ``note`` is dashed and has an asterisk.
+        ``standard_error``; a sampler with a ``note`` has an asterisk. A colour is a
+        stratifier, a style of line a sampler.
     """
     figure, (axes,) = _panels(1)
-    palette = (*COLOURS.values(), *OTHER_COLOURS)
+    palette = itertools.cycle((*COLOURS.values(), *OTHER_COLOURS))
+    colours: dict[str, str] = {"": UNSTRATIFIED}
     samplers = variance.fillna({"stratifier": "", "strata": 0}).groupby(
         ["sampler", "stratifier", "strata"], sort=False
     )
-    for number, ((sampler, stratifier, strata), rows) in enumerate(samplers):
+    for (sampler, stratifier, strata), rows in samplers:
+        if stratifier not in colours:
+            colours[stratifier] = next(palette)
         rows = rows[rows["variance"] > 0].sort_values("seconds")
         label = SAMPLERS.get(sampler, str(sampler))
         if stratifier:
@@ -125,8 +131,8 @@ def variance_figure(variance: pd.DataFrame) -> Figure:
         _draw(
             axes,
             *rows[["seconds", "variance", "standard_error"]].to_numpy(float).T,
-            color=palette[number % len(palette)],
-            linestyle="--" if noted else "-",
+            color=colours[stratifier],
+            linestyle=LINE_STYLES.get(sampler, "-"),
             marker=".",
             label=_plain(label + " *" * noted),
         )

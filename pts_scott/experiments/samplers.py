@@ -144,11 +144,7 @@ def trained_meanwhile(experiment: Experiment) -> str:
         If it has no anchor, and so no snapshot for a control variate.
     """
     given = experiment.variance.optimizer
-    names = [
-        name
-        for name, config in experiment.optimizers.items()
-        if config.method in ("scott", "scsg", "svrg")
-    ]
+    names = [name for name, config in experiment.optimizers.items() if config.has_anchor]
     if given is not None:
         choose(experiment, given)
     if not names or given not in (None, *names):
@@ -156,7 +152,8 @@ def trained_meanwhile(experiment: Experiment) -> str:
             f"variance.optimizer={given!r}: expected an optimizer with an anchor, at "
             f"whose snapshot a control variate is measured; here are {names}."
         )
-    return given or names[0]
+    scott = [name for name in names if experiment.optimizers[name].method == "scott"]
+    return given or (scott or names)[0]
 
 
 def _short(policy: Stratifier) -> str:

@@ -97,7 +97,7 @@ def stages(experiment: Experiment, optimizer: str) -> list[Stage]:
     """What is searched together, and what after it."""
     config, grids = choose(experiment, optimizer), experiment.tune
     parts: list[Stage] = [{"learning_rate": grids.learning_rate}]
-    if config.method in ("scott", "scsg", "svrg") and grids.gamma:
+    if config.has_anchor and grids.gamma:
         parts.append({"gamma": grids.gamma})
     if config.optimizer == "adam" and grids.betas:
         parts.append({"beta_1": grids.betas, "beta_2": grids.betas})

@@ -138,6 +138,12 @@ def lowest(cells: pd.DataFrame, column: str) -> list[Any]:
 
 def _sentence(rows: pd.DataFrame, loss: str, names: Pair, explain: str) -> str:
     count = rows["verdict"].value_counts()
+    if len(rows) == 1 and "undecided" not in count:
+        (verdict,) = count.index
+        place, why = ("level with", explain) if verdict == "level" else (verdict, "")
+        note = f" ({rows['note'].iloc[0]})" if rows["note"].iloc[0] else ""
+        ending = f"; {GUIDE}." if names == STRATIFIED else "."
+        return f"By {loss} loss, {names[0]} ended {place} {names[1]}{why}{note}{ending}"
     sentence = (
         f"By {loss} loss, {names[0]} ended below {names[1]} in {count.get('below', 0)} "
         f"of {len(rows)} setting{'s' * (len(rows) > 1)}, level in {count.get('level', 0)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pandas as pd
 import pytest
 from small_results import frame, record, seeds
 
@@ -149,6 +150,19 @@ def test_sentences_count_the_settings():
 def test_the_sentences_tell_the_level_that_was_used(monkeypatch):
     # Variances 0.5 over 2 seeds: the difference of 2 is 2 / √0.5 = 2.8 standard errors.
     runs = frame(*seeds("SGD", [3.0, 4.0]), *seeds("SCott", [1.0, 2.0]))
-    assert "level in 0 (difference below 2 " in verdict_sentences(verdicts(runs))
+    both = pd.concat([runs, runs.assign(setting="another")])
+    assert "level in 0 (difference below 2 " in verdict_sentences(verdicts(both))
     monkeypatch.setattr(module, "LEVEL", 3.5)
-    assert "level in 1 (difference below 3.5 " in verdict_sentences(verdicts(runs))
+    assert "level in 2 (difference below 3.5 " in verdict_sentences(verdicts(both))
+
+
+def test_a_single_setting_is_told_in_plain_words(monkeypatch):
+    runs = frame(*seeds("SGD", [3.0, 4.0]), *seeds("SCott", [1.0, 2.0]))
+    first, second = verdict_sentences(verdicts(runs)).splitlines()
+    assert first == "By training loss, SCott ended below SGD."
+    assert second == "By test loss, SCott ended below SGD."
+    monkeypatch.setattr(module, "LEVEL", 3.5)
+    assert verdict_sentences(verdicts(runs)).splitlines()[0] == (
+        "By training loss, SCott ended level with SGD (difference below 3.5 standard "
+        "errors)."
+    )
