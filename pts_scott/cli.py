@@ -98,7 +98,11 @@ def train(arguments: list[str]) -> int:
     parser.add_argument(
         "--optimizer", type=str | None, help="Name; not needed if there is one only."
     )
-    parser.add_argument("--seed", type=int, default=0, help="Of weights and draws.")
+    parser.add_argument(
+        "--seed",
+        type=int | None,
+        help="Of weights and draws; null for the first of the config's.",
+    )
     parser.add_argument("--output", type=str, default="results/train", help="Folder.")
     (experiment,), options = _parse(parser, arguments, most=1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -54,6 +55,17 @@ def test_train_keeps_a_model_that_gluonts_loads(small_config, capsys):
         small_config.parent / "waves.txt", start="2024-01-01", freq="h"
     )
     assert len(list(predictor.predict(series.dataset()))) == 3
+
+
+def test_a_run_is_repeated_from_the_config_in_its_folder(small_config, capsys):
+    options = ["--optimizer", "S-Adam", "--seed", "3", "--output", "first"]
+    assert main(["train", str(small_config), *options]) == 0
+    first = Path(capsys.readouterr().out.strip())
+    assert main(["train", str(first / "config.yaml"), "--output", "again"]) == 0
+    again = Path(capsys.readouterr().out.strip())
+    assert again == Path("again/small/runs/S-Adam-seed3")
+    records = [json.loads((f / "run.json").read_text()) for f in (first, again)]
+    assert records[0]["test_loss"] == records[1]["test_loss"]
 
 
 def test_bench_prints_the_table_and_names_the_page(small_config, capsys):

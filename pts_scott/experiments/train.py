@@ -15,7 +15,7 @@ from pts_scott.experiments.setting import Setting, choose
 def train_one(
     experiment: Experiment,
     optimizer: str | None,
-    seed: int,
+    seed: int | None,
     output: Path,
     say: Callable[[str], None] = print,
 ) -> Path:
@@ -28,7 +28,7 @@ def train_one(
     optimizer
         Which of its optimizers; None if there is one only.
     seed
-        Of weights and draws.
+        Of weights and draws; None for the first of the experiment's.
     output
         Folder of the results.
     say
@@ -40,6 +40,7 @@ def train_one(
             raise ConfigError(f"the config has several optimizers, choose one: {names}.")
         (optimizer,) = experiment.optimizers
     choose(experiment, optimizer)
+    seed = experiment.seeds[0] if seed is None else seed
     quiet()
     setting = Setting(experiment)
     make_folders([experiment], output)
