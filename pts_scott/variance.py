@@ -9,26 +9,21 @@ sums, and a group's mean is all that is kept of it: memory does not grow with wi
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor
-from torch.func import functional_call, grad, vmap
 
 from pts_scott._arguments import real_number, switch, whole_number
-from pts_scott.errors import ArgumentError, WindowLossError
+from pts_scott.errors import ArgumentError
 from pts_scott.gradients import Losses, Tensors, own_tensors
-from pts_scott.randomness import isolated
 from pts_scott.strata import Strata
-from pts_scott.windows import Batch, WindowIndex, require_windows
+from pts_scott.window_gradients import WindowGradients, constant, undisturbed
+from pts_scott.windows import WindowIndex, require_windows
 
-PASS_NUMBERS = 2**23  # numbers in the gradients of one pass: 32 MB in float32
-PASS_WINDOWS = 256  # windows of one pass where a network has few parameters
 GROUP = 64  # windows of a group, of which one estimate of a variance is made
 
 NOW, THEN, CHANGE = range(3)  # ∇f(θ), ∇f(θ_s) and ∇f(θ) − c ∇f(θ_s), for θ_s a snapshot
@@ -162,7 +157,7 @@ class VarianceProbe:
         self._per_stratum = _split(whole_number("per_stratum", per_stratum, minimum=2))
         self._exact = switch("exact", exact)
         self._generator = generator
-        self._window_gradients = _WindowGradients(losses)
+        self._window_gradients = WindowGradients(losses)
         #: Windows whose gradient was computed, for one measurement and the next.
         self.count = 0
 
@@ -180,7 +175,7 @@ class VarianceProbe:
         pandas.DataFrame
             A row for each sampler and partition, with the columns of `SamplerVariance`.
         """
-        with _undisturbed(self._window_gradients.losses, self._windows.device):
+        with undisturbed(self._window_gradients.losses, self._windows.device):
             points = self._points(snapshot)
             everywhere = self._spread_everywhere(points)
             rows = [self._uniform_row(everywhere)]
@@ -192,7 +187,7 @@ class VarianceProbe:
 
     def _points(self, snapshot: Tensors | None) -> list[Tensors]:
         """θ, and θ_s if there is one."""
-        now = tuple(map(_constant, self._window_gradients.losses.trainable().values()))
+        now = tuple(map(constant, self._window_gradients.losses.trainable().values()))
         if snapshot is None:
             return [now]
         if [s.shape for s in snapshot] != [p.shape for p in now]:
@@ -201,7 +196,7 @@ class VarianceProbe:
                 "parameters; give their values in the order of Gradients.parameters, "
                 "e.g. Scott.snapshot."
             )
-        return [now, tuple(map(_constant, snapshot))]
+        return [now, tuple(map(constant, snapshot))]
 
     # -- what is measured: variances, of shape (strata, groups, NOW … CHANGE) ---------
 
@@ -322,95 +317,6 @@ class VarianceProbe:
         return _Estimate(value, float(values.var(dim=1).sum()) / groups)
 
 
-def window_gradients(losses: Losses, parameters: Tensors, batch: Batch) -> Tensor:
-    """∇f_j(θ) of each window j of a batch, as rows of shape (M, P).
-
-    Parameters
-    ----------
-    losses
-        The window losses of a network, which is used in evaluation mode.
-    parameters
-        θ, in the order of ``Gradients.parameters``; P numbers in all.
-    batch
-        The windows.
-    """
-    gradients = _WindowGradients(losses)
-    with _undisturbed(losses, parameters[0].device):
-        point = tuple(map(_constant, parameters))
-        parts = [_constant(batch[name]).split(gradients.chunk) for name in losses.fields]
-        rows = [
-            gradients(point, dict(zip(losses.fields, part, strict=True)))
-            for part in zip(*parts, strict=True)
-        ]
-        return torch.cat(
-            [torch.cat([g.reshape(len(g), -1) for g in part], dim=1) for part in rows]
-        )
-
-
-class _WindowGradients:
-    """Gradients of many windows, a row each.
-
-    They are taken together by ``vmap``, or one by one where a network does not allow
-    that: if it looks at values, changes tensors in place, draws random numbers, or has
-    a kernel that ``vmap`` can only call again and again, as the LSTM's.
-    """
-
-    def __init__(self, losses: Losses) -> None:
-        if not isinstance(losses, Losses):
-            raise ArgumentError(
-                f"losses is a {type(losses).__name__}; expected Losses(network)."
-            )
-        self.losses = losses
-        trainable = losses.trainable()
-        size = sum(p.numel() for p in trainable.values())
-        #: Windows for one pass.
-        self.chunk = max(1, min(PASS_WINDOWS, PASS_NUMBERS // max(size, 1)))
-        self._names = tuple(trainable)
-        self._together = True
-
-    def __call__(self, parameters: Tensors, batch: Batch) -> Tensors:
-        """Tensors of shape (M, …), one a parameter."""
-        size = len(next(iter(batch.values())))
-        if self._together and size > 1:
-            try:
-                return self._at_once(parameters, batch)
-            except Exception:  # what is not vmap's own complaint comes up again below
-                self._together = False
-        rows = [
-            self._alone(parameters, {name: v[row] for name, v in batch.items()})
-            for row in range(size)
-        ]
-        if size == 1:  # of a large network, perhaps: no copy
-            return tuple(g[None] for g in rows[0])
-        return tuple(torch.stack(g) for g in zip(*rows, strict=True))
-
-    def _at_once(self, parameters: Tensors, batch: Batch) -> Tensors:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", "There is a performance drop")
-            gradients: Tensors = vmap(grad(self._loss), in_dims=(None, 0))(
-                parameters, batch
-            )
-        return gradients
-
-    def _alone(self, parameters: Tensors, window: Batch) -> Tensors:
-        leaves = tuple(p.detach().requires_grad_() for p in parameters)
-        return torch.autograd.grad(
-            self._loss(leaves, window), leaves, allow_unused=True, materialize_grads=True
-        )
-
-    def _loss(self, parameters: Tensors, window: Batch) -> Tensor:
-        named = dict(zip(self._names, parameters, strict=True))
-        batch = {name: values[None] for name, values in window.items()}
-        loss: Tensor = functional_call(self.losses, named, (batch,))
-        if loss.shape != (1,):
-            raise WindowLossError(
-                f"{type(self.losses.network).__name__}.loss gives shape "
-                f"{tuple(loss.shape)} for a batch of one window; expected (1,), one loss "
-                "a window."
-            )
-        return loss[0]
-
-
 class _GroupSquares:
     """Squared distances from the mean of their group, for rows that come in parts.
 
@@ -492,23 +398,6 @@ class _Estimate:
         return _Estimate(
             self.value + other.value, self.squared_error + other.squared_error
         )
-
-
-@contextmanager
-def _undisturbed(losses: Losses, device: torch.device) -> Iterator[None]:
-    """Gradients in evaluation mode, wherever they are asked for, and no trace of it."""
-    with (
-        isolated(0, device),
-        losses.mode(training=False),
-        torch.inference_mode(False),
-        torch.enable_grad(),
-    ):
-        yield
-
-
-def _constant(tensor: Tensor) -> Tensor:
-    """Its values, as autograd takes them: not as a tensor of inference mode."""
-    return tensor.clone() if tensor.is_inference() else tensor.detach()
 
 
 def _ratio(value: float, base: float) -> float:

@@ -14,12 +14,14 @@ from conftest import TinyNetwork, tiny_network, wave_windows
 from test_memory import RESET, run
 from torch import nn
 
-from pts_scott import Stratifier, WindowIndex, variance
+from pts_scott import Stratifier, WindowIndex
+from pts_scott import window_gradients as module
 from pts_scott.errors import ArgumentError, WindowLossError
 from pts_scott.gradients import Gradients, Losses
 from pts_scott.networks import LSTMNetwork, VARNetwork
 from pts_scott.stacks import stack
-from pts_scott.variance import VarianceProbe, window_gradients
+from pts_scott.variance import VarianceProbe
+from pts_scott.window_gradients import window_gradients
 
 COEFFICIENT = 0.7
 # With 9 strata: two windows from each, or M = (18 − 9 · 2 / 3) / 2 = 6 in an inner step.
@@ -166,7 +168,7 @@ def test_windows_may_come_in_passes_of_any_size(losses, windows, monkeypatch):
 
     at_once = tables()
     for size in (1, 3, 8):
-        monkeypatch.setattr(variance, "PASS_WINDOWS", size)
+        monkeypatch.setattr(module, "PASS_WINDOWS", size)
         for x, y in zip(at_once, tables()):
             pd.testing.assert_frame_equal(x, y, rtol=1e-9)
 
@@ -511,7 +513,7 @@ class OneParameterTwice(nn.Module):
 
 @pytest.mark.parametrize("rows", [1, 256])
 def test_gradients_that_share_memory_are_not_changed_twice(windows, rows, monkeypatch):
-    monkeypatch.setattr(variance, "PASS_WINDOWS", rows)
+    monkeypatch.setattr(module, "PASS_WINDOWS", rows)
     losses = Losses(OneParameterTwice().double())
     table = probe_of(losses, windows, exact=True).measure(moved(losses))
     tables = [
