@@ -51,6 +51,38 @@ class Observer(pl.Callback):
     """
 
 
+class Measurements(Observer):
+    """Measures before training and at equal shares of its budget; the clock stands still.
+
+    Parameters
+    ----------
+    times
+        Measurements after the first.
+    """
+
+    def __init__(self, times: int) -> None:
+        self._share = 1 / times
+        self._made = 0
+
+    def measure(self, trainer: pl.Trainer, module: OuterLoopModule) -> None:
+        """Look at the module; what this takes is not training time."""
+        raise NotImplementedError
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Measure the start; the clock does not run yet."""
+        assert isinstance(pl_module, OuterLoopModule)
+        self._made += 1
+        self.measure(trainer, pl_module)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        """Measure when another share of the budget is used up."""
+        if pl_module.spent() >= self._made * self._share - 1e-9:
+            pl_module.clock.stop()
+            self._made += 1
+            self.measure(trainer, pl_module)
+            pl_module.clock.start()
+
+
 class OuterLoopModule(pl.LightningModule):
     """A network, its windows, and the method that trains it, as Lightning sees them.
 

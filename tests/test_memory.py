@@ -35,7 +35,7 @@ windows = wave_windows(torch.float32)
 """
 
 # Sixteen layers of 4 MB and small batches: parameters are all that counts.
-PEAK = """
+DEEP = """
 class Deep(nn.Module):
     def __init__(self):
         super().__init__()
@@ -44,7 +44,9 @@ class Deep(nn.Module):
 
     def loss(self, past_target, future_target):
         return (self.layers(past_target) - future_target).square().mean(dim=1)
-
+"""
+PEAK = f"""
+{DEEP}
 network = Deep()
 trainer = lambda: quiet_trainer(
     method=sys.argv[1], optimizer="adam", batch_size=4, anchor_batch_size=2,

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from conftest import TinyNetwork, tiny_network, wave_windows
-from test_memory import RESET, run
+from test_memory import DEEP, RESET, run
 from torch import nn
 
 from pts_scott import Stratifier, WindowIndex
@@ -540,18 +540,11 @@ def test_gradients_computed_are_counted(losses, windows):
     assert probe.count == 3 * (64 + 9 * 4)
 
 
-LARGE = """
+LARGE = (
+    DEEP
+    + """
 from pts_scott.gradients import Losses
 from pts_scott.variance import VarianceProbe
-
-class Deep(nn.Module):
-    def __init__(self):
-        super().__init__()
-        sizes = [6, *[1000] * 17, 2]
-        self.layers = nn.Sequential(*[nn.Linear(m, n) for m, n in zip(sizes, sizes[1:])])
-
-    def loss(self, past_target, future_target):
-        return (self.layers(past_target) - future_target).square().mean(dim=1)
 
 def measure(network):
     strata = {"parts": Stratifier.periodic(3).stratify(windows)}
@@ -569,6 +562,7 @@ measure(network)
 size = sum(4 * p.numel() for p in network.parameters()) / 1024
 print((kilobytes("VmHWM") - before) / size)
 """
+)
 
 
 @pytest.mark.slow

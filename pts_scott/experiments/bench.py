@@ -11,7 +11,6 @@ import dataclasses
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ import yaml
 from pts_scott._arguments import whole_number
 from pts_scott.errors import ConfigError, ScottError
 from pts_scott.experiments.config import Experiment
-from pts_scott.experiments.folders import make_folders, quiet
-from pts_scott.experiments.loading import parse_tree
+from pts_scott.experiments.folders import make_folders, quiet, stoppable
 from pts_scott.experiments.progress import Progress
 from pts_scott.experiments.runs import (
     Point,
@@ -34,7 +32,7 @@ from pts_scott.experiments.runs import (
     write_run,
 )
 from pts_scott.experiments.samplers import measure_samplers, write_samplers
-from pts_scott.experiments.setting import Setting, choose
+from pts_scott.experiments.setting import choose, ready
 from pts_scott.experiments.workers import in_processes
 
 # What does not change a run.
@@ -94,7 +92,7 @@ def plan(
     for experiment in experiments:
         for name in only:
             choose(experiment, name)
-        names = [name for name in experiment.optimizers if not only or name in only]
+        names = list(_reduced(experiment, only).optimizers)
         for turn, seed in enumerate(experiment.seeds):
             first = turn % len(names)
             for name in names[first:] + names[:first]:
@@ -225,12 +223,11 @@ def make_run(task: Task, watch: Callable[[Point], None] | None = None) -> dict[s
     quiet()
     try:
         setting = ready(task.experiment)
-        if setting.experiment.setting not in _warm:
-            warm_up(setting, task.optimizer)
-            _warm.add(setting.experiment.setting)
-        run = perform(setting, task.optimizer, task.seed, watch)
-    except SystemExit:  # which is how Lightning answers Ctrl-C
-        raise KeyboardInterrupt from None
+        with stoppable():
+            if setting.experiment.setting not in _warm:
+                warm_up(setting, task.optimizer)
+                _warm.add(setting.experiment.setting)
+            run = perform(setting, task.optimizer, task.seed, watch)
     except Exception as error:
         message = f"{type(error).__name__}: {error}"
         if not isinstance(error, ScottError):
@@ -238,16 +235,6 @@ def make_run(task: Task, watch: Callable[[Point], None] | None = None) -> dict[s
         run = failed_run(task.experiment, task.optimizer, task.seed, message)
     write_run(task.folder, task.experiment, run)
     return run.record
-
-
-def ready(experiment: Experiment) -> Setting:
-    """The setting of an experiment; the runs of a process share it."""
-    return _ready(experiment.dump())
-
-
-@lru_cache(maxsize=1)
-def _ready(config: str) -> Setting:
-    return Setting(parse_tree(yaml.safe_load(config), "config"))
 
 
 def _alone(

@@ -1,9 +1,10 @@
-"""Folders of results, and quiet libraries: what all commands do before they run."""
+"""What all commands share: folders of results, quiet libraries, and Ctrl-C."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from pts_scott.errors import ScottError
@@ -22,6 +23,15 @@ def make_folders(experiments: Sequence[Experiment], output: Path) -> None:
                 f"results cannot be written to {folder}: {error.strerror}. Choose "
                 "another folder with --output."
             ) from None
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Training that Ctrl-C ends as usual, though Lightning answers it with an exit."""
+    try:
+        yield
+    except SystemExit:
+        raise KeyboardInterrupt from None
 
 
 def quiet() -> None:

@@ -30,7 +30,7 @@ from pts_scott.errors import ScottWarning
 from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.setting import Setting, choose
 from pts_scott.gradients import Losses
-from pts_scott.lightning_loop import Observer, OuterLoopModule, evaluate
+from pts_scott.lightning_loop import Measurements, OuterLoopModule, evaluate
 from pts_scott.randomness import isolated
 from pts_scott.series_data import SeriesData
 from pts_scott.windows import WindowIndex
@@ -76,8 +76,8 @@ class Run:
     predictor: Predictor | None
 
 
-class Curve(Observer):
-    """Measures the losses at equal shares of the budget, while the clock stands still.
+class Curve(Measurements):
+    """Measures the losses along a run.
 
     Parameters
     ----------
@@ -99,36 +99,26 @@ class Curve(Observer):
         self._parts = [
             (part, spread(part, limit)) for part in (setting.training, setting.held_out)
         ]
-        self._share = 1 / evaluations
+        super().__init__(evaluations)
         self._watch = watch
         self.points: list[Point] = []
         #: Seconds that measuring took; they are in no history.
         self.seconds = 0.0
         self.losses: Losses | None = None
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Measure the start; the clock does not run yet."""
-        assert isinstance(pl_module, OuterLoopModule)
-        self.losses = pl_module.losses
-        device = pl_module.windows.device
-        self._parts = [(windows.to(device), numbers) for windows, numbers in self._parts]
-        self._measure(trainer, pl_module)
-
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-        """Measure when another share of the budget is used up."""
-        if pl_module.spent() >= len(self.points) * self._share - 1e-9:
-            pl_module.clock.stop()
-            self._measure(trainer, pl_module)
-            pl_module.clock.start()
-
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Measure the end, if that was not done just now."""
         pl_module.clock.stop()
         if self.points[-1].step < pl_module.steps:
-            self._measure(trainer, pl_module)
+            self.measure(trainer, pl_module)
 
-    def _measure(self, trainer: Any, module: OuterLoopModule) -> None:
+    def measure(self, trainer: pl.Trainer, module: OuterLoopModule) -> None:
+        """Add a point."""
         began = time.perf_counter()
+        if self.losses is None:
+            self.losses = module.losses
+            device = module.windows.device
+            self._parts = [(windows.to(device), n) for windows, n in self._parts]
         train_loss, test_loss = (
             float(evaluate(module.losses, windows, numbers))
             for windows, numbers in self._parts

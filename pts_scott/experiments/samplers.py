@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import pandas as pd
@@ -16,20 +15,20 @@ import torch
 from pts_scott.errors import ConfigError
 from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.figures import save, variance_figure
-from pts_scott.experiments.folders import make_folders, quiet
+from pts_scott.experiments.folders import make_folders, quiet, stoppable
 from pts_scott.experiments.setting import Setting, choose
-from pts_scott.lightning_loop import Observer, OuterLoopModule
+from pts_scott.lightning_loop import Measurements, OuterLoopModule
 from pts_scott.strata import default_stratifier
 from pts_scott.stratifier import Stratifier
 from pts_scott.variance import VarianceProbe
 
 
-class SamplerWatch(Observer):
-    """Measures the variance of the samplers at equal shares of the budget.
+class SamplerWatch(Measurements):
+    """Measures the variance of the samplers along a run.
 
     The control variate is measured at the end of an outer loop, where the parameters are
-    farthest from the snapshot and its variance is largest. The clock stands still
-    meanwhile.
+    farthest from the snapshot and its variance is largest; before training there is no
+    snapshot, and it is left out.
     """
 
     def __init__(
@@ -38,25 +37,15 @@ class SamplerWatch(Observer):
         points: int,
         say: Callable[[str], None],
     ) -> None:
-        self._make_probe, self._share, self._say = make_probe, 1 / points, say
+        super().__init__(points)
+        self._make_probe, self._say = make_probe, say
         self._probe: VarianceProbe | None = None
         self.tables: list[pd.DataFrame] = []
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Measure the start, where there is no snapshot yet."""
-        assert isinstance(pl_module, OuterLoopModule)
-        self._probe = self._make_probe(pl_module)
-        self._measure(pl_module)
-
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-        """Measure when another share of the budget is used up."""
-        if pl_module.spent() >= len(self.tables) * self._share - 1e-9:
-            pl_module.clock.stop()
-            self._measure(pl_module)
-            pl_module.clock.start()
-
-    def _measure(self, module: OuterLoopModule) -> None:
-        assert self._probe is not None
+    def measure(self, trainer: pl.Trainer, module: OuterLoopModule) -> None:
+        """Add a table of all samplers."""
+        if self._probe is None:
+            self._probe = self._make_probe(module)
         table = self._probe.measure(module.scott.snapshot if module.steps else None)
         place = {
             "seconds": module.clock.seconds,
@@ -127,10 +116,8 @@ def measure_samplers(
     shorter = dataclasses.replace(experiment, time_budget=seconds)
     estimator = setting.varied(shorter).estimator(optimizer, options.seed, [watch])
     began = time.perf_counter()
-    try:
+    with stoppable():
         estimator.train_windows(windows)
-    except SystemExit:  # which is how Lightning answers Ctrl-C
-        raise KeyboardInterrupt from None
     say(f"measured in {time.perf_counter() - began:.0f} s, training included")
     return pd.concat(watch.tables, ignore_index=True)
 

@@ -149,6 +149,18 @@ class Setting:
         )
 
 
+_ready: dict[tuple[str, bool], Setting] = {}  # the latest alone: series can be large
+
+
+def ready(experiment: Experiment, *, tuning: bool = False) -> Setting:
+    """The setting of an experiment; whatever runs in one process shares it."""
+    key = experiment.dump(), tuning
+    if key not in _ready:
+        _ready.clear()
+        _ready[key] = Setting(experiment, tuning=tuning)
+    return _ready[key]
+
+
 def choose(experiment: Experiment, optimizer: str) -> OptimizerConfig:
     """The config of one of the experiment's optimizers."""
     if optimizer not in experiment.optimizers:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pts_scott.errors import ConfigError, ScottError
 from pts_scott.experiments.config import Experiment
-from pts_scott.experiments.folders import make_folders, quiet
+from pts_scott.experiments.folders import make_folders, quiet, stoppable
 from pts_scott.experiments.runs import BACKTEST, Point, perform, run_folder, write_run
 from pts_scott.experiments.setting import Setting, choose
 
@@ -53,10 +53,8 @@ def train_one(
             f"train {point.train_loss:.4g}  test {point.test_loss:.4g}"
         )
 
-    try:
+    with stoppable():
         run = perform(setting, optimizer, seed, watch)
-    except SystemExit:  # which is how Lightning answers Ctrl-C
-        raise KeyboardInterrupt from None
     folder = run_folder(output / experiment.setting, optimizer, seed)
     write_run(folder, experiment, run)
     for warning in run.record["warnings"]:

@@ -12,20 +12,17 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-import yaml
 
 from pts_scott._arguments import whole_number
 from pts_scott.errors import ConfigError, MissingExtraError, ScottError
 from pts_scott.experiments.config import Experiment, OptimizerConfig
-from pts_scott.experiments.folders import make_folders, quiet
-from pts_scott.experiments.loading import parse_tree
+from pts_scott.experiments.folders import make_folders, quiet, stoppable
 from pts_scott.experiments.runs import Point, perform, warm_up
-from pts_scott.experiments.setting import Setting, choose
+from pts_scott.experiments.setting import Setting, choose, ready
 from pts_scott.experiments.workers import in_processes
 
 if TYPE_CHECKING:
@@ -67,15 +64,14 @@ def tune(
     make_folders([experiment], output)
     folder = output / experiment.setting
     storage = storage or f"sqlite:///{(folder / 'trials.db').resolve()}"
-    ready(experiment)  # mistakes in data and arguments end it here
+    ready(experiment, tuning=True)  # mistakes in data and arguments end it here
     _optuna().storages.RDBStorage(storage)  # whose tables must be there for all workers
-    config = experiment.dump()
     best: dict[str, OptimizerConfig] = {}
     if workers == 1:
         for name in names:
-            best[name] = tune_optimizer(config, name, storage, say)
+            best[name] = tune_optimizer(experiment, name, storage, say)
     else:
-        calls = [(config, name, storage) for name in names]
+        calls = [(experiment, name, storage) for name in names]
         for place, tuned in in_processes(tune_optimizer, calls, workers):
             best[names[place]] = tuned
             say(f"{names[place]}: {_chosen(tuned)}")
@@ -107,13 +103,15 @@ def stages(experiment: Experiment, optimizer: str) -> list[Stage]:
 
 
 def tune_optimizer(
-    config: str, optimizer: str, storage: str, say: Callable[[str], None] | None = None
+    experiment: Experiment,
+    optimizer: str,
+    storage: str,
+    say: Callable[[str], None] | None = None,
 ) -> OptimizerConfig:
     """Search the grids for one optimizer, stage by stage; returns it tuned."""
     quiet()
-    experiment = parse_tree(yaml.safe_load(config), "config")
     best = choose(experiment, optimizer)
-    warm_up(ready(experiment), optimizer)
+    warm_up(ready(experiment, tuning=True), optimizer)
     for number, stage in enumerate(stages(experiment, optimizer)):
         study = _study(experiment, optimizer, number, stage, storage)
         best = _search(study, experiment, optimizer, best, stage, say)
@@ -129,7 +127,10 @@ def _search(
     say: Callable[[str], None] | None,
 ) -> OptimizerConfig:
     """The best of one stage, with all that was found before held fixed."""
-    setting, size = ready(experiment), math.prod(len(v) for v in stage.values())
+    setting, size = (
+        ready(experiment, tuning=True),
+        math.prod(len(v) for v in stage.values()),
+    )
 
     def objective(trial: optuna.Trial) -> float:
         found = {name: trial.suggest_categorical(name, v) for name, v in stage.items()}
@@ -141,10 +142,8 @@ def _search(
             say(f"{optimizer} [{done}/{size}] {_described(trial)}")
 
     if len(_finished(study)) < size:
-        try:
+        with stoppable():
             study.optimize(objective, callbacks=[tell])
-        except SystemExit:  # which is how Lightning answers Ctrl-C
-            raise KeyboardInterrupt from None
     complete = [t for t in _finished(study) if t.value is not None]
     if not any(math.isfinite(t.value) for t in complete if t.value is not None):
         raise ScottError(
@@ -290,16 +289,6 @@ def _warn_of_edges(
     if len(grid) > 1 and best.learning_rate in (min(grid), max(grid)):
         end = "smallest" if best.learning_rate == min(grid) else "largest"
         say(f"{name}: the best step size {best.learning_rate:g} is the {end} of its grid")
-
-
-def ready(experiment: Experiment) -> Setting:
-    """The setting for tuning; the trials of a process share its windows."""
-    return _ready(experiment.dump())
-
-
-@lru_cache(maxsize=1)
-def _ready(config: str) -> Setting:
-    return Setting(parse_tree(yaml.safe_load(config), "config"), tuning=True)
 
 
 def _optuna() -> Any:
