@@ -198,7 +198,9 @@ def tune(arguments: list[str]) -> int:
         "again, it goes on where it stopped. The best config is written as YAML.",
     )
     parser.add_argument("--output", type=str, default="results/tune", help="Folder.")
-    parser.add_argument("--workers", type=int, default=1, help="Trials at the same time.")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="Optimizers tuned at the same time."
+    )
     parser.add_argument(
         "--only", type=list[str], default=[], help="Optimizers to tune; empty for all."
     )

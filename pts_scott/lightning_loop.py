@@ -63,6 +63,7 @@ class Measurements(Observer):
     def __init__(self, times: int) -> None:
         self._share = 1 / times
         self._made = 0
+        self._last = -1  # step of the last measurement
 
     def measure(self, trainer: pl.Trainer, module: OuterLoopModule) -> None:
         """Look at the module; what this takes is not training time."""
@@ -71,16 +72,25 @@ class Measurements(Observer):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Measure the start; the clock does not run yet."""
         assert isinstance(pl_module, OuterLoopModule)
-        self._made += 1
-        self.measure(trainer, pl_module)
+        self._measure(trainer, pl_module)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         """Measure when another share of the budget is used up."""
         if pl_module.spent() >= self._made * self._share - 1e-9:
             pl_module.clock.stop()
-            self._made += 1
-            self.measure(trainer, pl_module)
+            self._measure(trainer, pl_module)
             pl_module.clock.start()
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Measure the end, if that was not done just now."""
+        pl_module.clock.stop()
+        if self._last < pl_module.steps:
+            self._measure(trainer, pl_module)
+
+    def _measure(self, trainer: pl.Trainer, module: OuterLoopModule) -> None:
+        self._made += 1
+        self._last = module.steps
+        self.measure(trainer, module)
 
 
 class OuterLoopModule(pl.LightningModule):
@@ -179,7 +189,7 @@ class OuterLoopModule(pl.LightningModule):
             self.steps += int(allowed)
             return not allowed
 
-        report = self.scott.outer_loop(self._length(), self._coefficient(), exhausted)
+        report = self.scott.outer_loop(self._length(), self.coefficient(), exhausted)
         self.steps = before + report.steps
         self._advance(self.scott.fused_steps - fused)
         self._record(report)
@@ -201,7 +211,8 @@ class OuterLoopModule(pl.LightningModule):
             return geometric_length(self.strata_count, self.generators.length)
         return settings.inner_steps
 
-    def _coefficient(self) -> float:
+    def coefficient(self) -> float:
+        """The control variate's c in the outer loop that begins now."""
         if isinstance(self.plan.coefficient, str):  # "linear": from 1 to 0
             return 1.0 - self.spent()
         return self.plan.coefficient

@@ -8,6 +8,7 @@ sums, and a group's mean is all that is kept of it: memory does not grow with wi
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -53,6 +54,10 @@ class SamplerVariance:
         a sample too small to be split.
     relative
         ``variance`` over that of the uniform sampler.
+    loop_relative
+        The same for the mean of the K steps that an anchor serves. The error of an
+        anchor is the same in all of them and does not average out; that of other
+        samplers does.
     within
         The share of σ² that lies within the strata at θ, Σ w_i σ_i² / σ²; 1 for the
         uniform sampler.
@@ -68,6 +73,7 @@ class SamplerVariance:
     variance: float
     standard_error: float
     relative: float
+    loop_relative: float
     within: float
     note: str
 
@@ -151,7 +157,7 @@ class VarianceProbe:
         self._strata = _checked_strata(strata, windows)
         self._gradients = whole_number("gradients", gradients)
         self._anchor_batch_size = whole_number("anchor_batch_size", anchor_batch_size)
-        self._inner_steps = whole_number("inner_steps", inner_steps)
+        self._inner_steps: float = whole_number("inner_steps", inner_steps)
         self._coefficient = real_number("coefficient", coefficient, maximum=1.0)
         self._sample = _split(whole_number("sample", sample, minimum=2))
         self._per_stratum = _split(whole_number("per_stratum", per_stratum, minimum=2))
@@ -161,7 +167,13 @@ class VarianceProbe:
         #: Windows whose gradient was computed, for one measurement and the next.
         self.count = 0
 
-    def measure(self, snapshot: Tensors | None = None) -> pd.DataFrame:
+    def measure(
+        self,
+        snapshot: Tensors | None = None,
+        *,
+        inner_steps: float | None = None,
+        coefficient: float | None = None,
+    ) -> pd.DataFrame:
         """The variance of each estimator at the network's present parameters.
 
         Parameters
@@ -169,12 +181,26 @@ class VarianceProbe:
         snapshot
             θ_s, in the order of ``Gradients.parameters``: where the anchor was taken.
             None leaves out the estimators with a control variate.
+        inner_steps, coefficient
+            K and c of this measurement, in place of the probe's. K may be the mean of
+            what anchors have served.
 
         Returns
         -------
         pandas.DataFrame
             A row for each sampler and partition, with the columns of `SamplerVariance`.
         """
+        if inner_steps is not None or coefficient is not None:
+            other = copy.copy(self)
+            if inner_steps is not None:
+                other._inner_steps = real_number(
+                    "inner_steps", inner_steps, exclusive=True
+                )
+            if coefficient is not None:
+                other._coefficient = real_number("coefficient", coefficient, maximum=1.0)
+            table = other.measure(snapshot)
+            self.count = other.count
+            return table
         with undisturbed(self._window_gradients.losses, self._windows.device):
             points = self._points(snapshot)
             everywhere = self._spread_everywhere(points)
@@ -261,7 +287,17 @@ class VarianceProbe:
         error = estimate.standard_error
         relative = _ratio(estimate.value, estimate.value)
         return SamplerVariance(
-            "uniform", "", 1, n, float(n), estimate.value, error, relative, 1.0, ""
+            sampler="uniform",
+            stratifier="",
+            strata=1,
+            gradients=n,
+            batch_size=float(n),
+            variance=estimate.value,
+            standard_error=error,
+            relative=relative,
+            loop_relative=relative,
+            within=1.0,
+            note="",
         )
 
     def _stratified_rows(
@@ -273,12 +309,22 @@ class VarianceProbe:
         within = _ratio(self._mean(weights * inside[..., NOW]).value, uniform * n)
 
         def row(
-            sampler: str, size: float, variance: _Estimate, note: str
+            sampler: str, size: float, variance: _Estimate, note: str, anchor: float = 0.0
         ) -> SamplerVariance:
-            value, error = variance.value, variance.standard_error
-            relative = _ratio(value, uniform)
+            # Of K steps, what is left of the rest is 1/K; of the anchor's error, all.
+            lasting = (self._inner_steps - 1) * anchor
             return SamplerVariance(
-                sampler, label, count, n, size, value, error, relative, within, note
+                sampler=sampler,
+                stratifier=label,
+                strata=count,
+                gradients=n,
+                batch_size=size,
+                variance=variance.value,
+                standard_error=variance.standard_error,
+                relative=_ratio(variance.value, uniform),
+                loop_relative=_ratio(variance.value + lasting, uniform),
+                within=within,
+                note=note,
             )
 
         squares = weights.square()
@@ -290,10 +336,11 @@ class VarianceProbe:
         size, note = self._inner_batch_size(count)
         anchor = self._mean(squares * inside[..., THEN] * (c**2 / b))
         inner = self._mean(everywhere[..., CHANGE] / size)
-        yield row("scott", size, inner + anchor, note)
+        yield row("scott", size, inner + anchor, note, anchor.value)
         # Here the same groups measure both parts, which therefore vary together.
         both = everywhere[..., CHANGE] / size + everywhere[..., THEN] * c**2 / (count * b)
-        yield row("scsg", size, self._mean(both), note)
+        uniform_anchor = self._mean(everywhere[..., THEN] * c**2 / (count * b))
+        yield row("scsg", size, self._mean(both), note, uniform_anchor.value)
 
     def _inner_batch_size(self, count: int) -> tuple[float, str]:
         """M of an inner step that costs n with its share of the anchor, and a note."""

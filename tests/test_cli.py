@@ -178,6 +178,14 @@ def test_a_run_that_diverges_is_kept_and_reported(small_config, capsys):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent as a signal")
+def test_train_does_not_replace_the_model_of_another_config(small_config, capsys):
+    command = ["train", str(small_config), "--optimizer", "SGD"]
+    assert main(command) == 0
+    assert main([*command, "--optimizers.SGD.learning_rate", "0.5"]) == 1
+    assert "learning_rate is 0.01 there and 0.5 here" in capsys.readouterr().err
+    assert Path("results/train/small/runs/SGD-seed0/predictor").is_dir()
+
+
 def test_ctrl_c_keeps_what_is_finished(small_config, tmp_path):
     options = ["--gradient_budget", "null", "--time_budget", "1.5", "--samplers", "false"]
     command = [sys.executable, "-m", "pts_scott", "bench", str(small_config), *options]

@@ -17,12 +17,14 @@ from typing import Any
 import yaml
 
 from pts_scott._arguments import whole_number
-from pts_scott.errors import ConfigError, ScottError
-from pts_scott.experiments.config import Experiment
+from pts_scott.errors import ConfigError, FileLayoutError, ScottError
+from pts_scott.experiments.config import Experiment, OptimizerConfig
 from pts_scott.experiments.folders import make_folders, quiet, stoppable
 from pts_scott.experiments.progress import Progress
+from pts_scott.experiments.results import read_json
 from pts_scott.experiments.runs import (
     Point,
+    data_identity,
     failed_run,
     perform,
     read_record,
@@ -31,12 +33,18 @@ from pts_scott.experiments.runs import (
     warm_up,
     write_run,
 )
-from pts_scott.experiments.samplers import measure_samplers, write_samplers
-from pts_scott.experiments.setting import choose, ready
+from pts_scott.experiments.samplers import (
+    can_measure,
+    is_measured,
+    measure_samplers,
+    write_samplers,
+)
+from pts_scott.experiments.setting import Setting, choose, ready
 from pts_scott.experiments.workers import in_processes
 
-# What does not change a run.
+# What does not change a run; and what may differ between the runs of one setting.
 NOT_OF_A_RUN = ("name", "tune", "variance")
+OF_ONE_RUN = ("optimizers", "seeds")
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,7 @@ class Task:
     optimizer: str
     seed: int
     folder: Path
+    workers: int = 1
 
     @property
     def budget(self) -> float:
@@ -69,7 +78,10 @@ class Outcome:
 
 
 def plan(
-    experiments: Sequence[Experiment], output: Path, only: Sequence[str] = ()
+    experiments: Sequence[Experiment],
+    output: Path,
+    only: Sequence[str] = (),
+    workers: int = 1,
 ) -> list[Task]:
     """All runs in the order in which they are made.
 
@@ -81,6 +93,8 @@ def plan(
         Folder of the results; each setting has its own in it.
     only
         Optimizers to run; empty for all.
+    workers
+        Runs at the same time, which each of them records.
     """
     settings = [experiment.setting for experiment in experiments]
     twice = sorted({name for name in settings if settings.count(name) > 1})
@@ -97,7 +111,7 @@ def plan(
             first = turn % len(names)
             for name in names[first:] + names[:first]:
                 folder = run_folder(output / experiment.setting, name, seed)
-                tasks.append(Task(experiment, name, seed, folder))
+                tasks.append(Task(experiment, name, seed, folder, workers))
     return tasks
 
 
@@ -128,12 +142,16 @@ def bench(
         Where lines about the progress go.
     """
     whole_number("workers", workers)
-    tasks = plan(experiments, output, only)
+    tasks = plan(experiments, output, only, workers)
     todo = [task for task in tasks if not is_done(task)]
-    make_folders([_reduced(experiment, only) for experiment in experiments], output)
+    planned = [_reduced(experiment, only) for experiment in experiments]
+    planned = [with_those_on_disk(e, output / e.setting) for e in planned]
+    measured = [e for e in experiments if samplers and can_measure(e, say)]
+    make_folders(planned, output)
     say(_announcement(tasks, todo, workers))
     for experiment in {id(t.experiment): t.experiment for t in todo}.values():
-        ready(experiment)  # mistakes in data and arguments end it here, before any run
+        # Mistakes in data and arguments end it here, before any run.
+        _check_data(ready(experiment), output / experiment.setting)
     progress = Progress([task.budget for task in todo], say)
     failed, diverged = [], 0
     runs = _alone(todo, progress) if workers == 1 else _together(todo, workers)
@@ -142,9 +160,8 @@ def bench(
         if record["status"] == "failed":
             failed.append(f"{task.label}: {record['error']}")
         diverged += record["status"] == "diverged"
-    if samplers:
-        for experiment in experiments:
-            failed += _measure_samplers(experiment, output / experiment.setting, say)
+    for experiment in measured:
+        failed += _measure_samplers(experiment, output / experiment.setting, say)
     return Outcome(len(tasks) - len(todo), diverged, tuple(failed))
 
 
@@ -157,15 +174,57 @@ def _measure_samplers(
     experiment: Experiment, folder: Path, say: Callable[[str], None]
 ) -> list[str]:
     """Measure the samplers of a setting if that was not done; returns what failed."""
-    if (folder / "variance.csv").exists():
+    if is_measured(experiment, folder):
         return []
     say(f"{experiment.setting}: variance of the samplers")
     try:
         table = measure_samplers(experiment, ready(experiment), say=lambda line: None)
-        write_samplers(table, folder)
+        write_samplers(table, experiment, folder)
     except Exception as error:
-        return [f"{experiment.setting}, variance of the samplers: {error}"]
+        return [f"{experiment.setting}, variance of the samplers: {_told(error)}"]
     return []
+
+
+def with_those_on_disk(experiment: Experiment, folder: Path) -> Experiment:
+    """The experiment with the optimizers and seeds of a folder added to its own.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds runs of another configuration: they would be one table.
+    """
+    here = dataclasses.asdict(experiment)
+    for path in sorted(folder.glob("runs/*/config.yaml")):
+        if (path.parent / "run.json").exists():
+            _refuse_others(path, here, OF_ONE_RUN)
+    path = folder / "config.yaml"
+    if not path.exists():
+        return experiment
+    there = _read_yaml(path)
+    if any(_differences(there, here, (*NOT_OF_A_RUN, *OF_ONE_RUN))):
+        return experiment  # without runs, or they would have been refused
+    known = {
+        name: OptimizerConfig(**given) for name, given in there["optimizers"].items()
+    }
+    return dataclasses.replace(
+        experiment,
+        optimizers=known | experiment.optimizers,
+        seeds=list(dict.fromkeys([*there["seeds"], *experiment.seeds])),
+    )
+
+
+def _check_data(setting: Setting, folder: Path) -> None:
+    """Refuse to go on with other series than those of the runs on disk."""
+    here = data_identity(setting)
+    for path in sorted(folder.glob("runs/*/run.json")):
+        record = read_json(path)
+        if "values" in record and any(record[key] != here[key] for key in here):
+            there = ", ".join(f"{key} {record[key]}" for key in here)
+            raise ConfigError(
+                f"{path.parent} was trained on other data ({there}) than there are now "
+                f"({', '.join(f'{k} {v}' for k, v in here.items())}). Choose another "
+                "folder with --output, or remove this one."
+            )
 
 
 def _announcement(tasks: list[Task], todo: list[Task], workers: int) -> str:
@@ -191,23 +250,36 @@ def is_done(task: Task) -> bool:
     record = read_record(task.folder)
     if record is None or record["status"] == "failed":
         return False
-    there = yaml.safe_load((task.folder / "config.yaml").read_text(encoding="utf-8"))
     here = dataclasses.asdict(run_config(task.experiment, task.optimizer, task.seed))
-    differences = list(_differences(there, here))
-    if differences:
-        raise ConfigError(
-            f"{task.folder} holds a run with other settings ({differences[0]}). Choose "
-            "another folder with --output, or remove this one."
-        )
+    _refuse_others(task.folder / "config.yaml", here)
     return True
 
 
-def _differences(there: Any, here: Any, path: str = "") -> Iterator[str]:
+def _refuse_others(path: Path, here: dict[str, Any], but: Sequence[str] = ()) -> None:
+    for difference in _differences(_read_yaml(path), here, (*NOT_OF_A_RUN, *but)):
+        raise ConfigError(
+            f"{path.parent} holds a run with other settings ({difference}). Choose "
+            "another folder with --output, or remove this one."
+        )
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise FileLayoutError(f"{path} cannot be read: {error}.") from None
+    if not isinstance(tree, dict):
+        raise FileLayoutError(f"{path} is not a config: expected keys with values.")
+    return tree
+
+
+def _differences(
+    there: Any, here: Any, but: Sequence[str] = (), path: str = ""
+) -> Iterator[str]:
     if isinstance(there, dict) and isinstance(here, dict):
-        for key in there.keys() | here.keys():
-            if path or key not in NOT_OF_A_RUN:
-                inner = f"{path}.{key}" if path else str(key)
-                yield from _differences(there.get(key), here.get(key), inner)
+        for key in sorted((there.keys() | here.keys()) - set(but)):
+            inner = f"{path}.{key}" if path else str(key)
+            yield from _differences(there.get(key), here.get(key), (), inner)
     elif there != here:
         yield f"{path} is {there!r} there and {here!r} here"
 
@@ -229,12 +301,19 @@ def make_run(task: Task, watch: Callable[[Point], None] | None = None) -> dict[s
                 _warm.add(setting.experiment.setting)
             run = perform(setting, task.optimizer, task.seed, watch)
     except Exception as error:
-        message = f"{type(error).__name__}: {error}"
-        if not isinstance(error, ScottError):
-            message += f" ({traceback.format_exc(limit=-1).splitlines()[-3].strip()})"
-        run = failed_run(task.experiment, task.optimizer, task.seed, message)
+        run = failed_run(task.experiment, task.optimizer, task.seed, _told(error))
+    run.record["workers"] = task.workers
     write_run(task.folder, task.experiment, run)
     return run.record
+
+
+def _told(error: Exception) -> str:
+    """What went wrong; of what nobody foresaw, with its place."""
+    message = f"{type(error).__name__}: {error}"
+    if isinstance(error, ScottError):
+        return message
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{message} ({place.filename}, line {place.lineno})"
 
 
 def _alone(

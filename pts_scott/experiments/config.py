@@ -279,7 +279,7 @@ class Experiment:
         """Name of the setting, good for a folder."""
         data = Path(self.data.name).name
         name = self.name or f"{self.model_label.lower()}-{data}-M{self.batch_size}"
-        return re.sub(r"[^\w.=+-]+", "-", name).strip("-.") or "setting"
+        return folder_name(name).strip("-.") or "setting"
 
     @property
     def model_label(self) -> str:
@@ -307,12 +307,17 @@ class Experiment:
             values = getattr(owner, name.removeprefix("tune."))
             if not values or len(set(values)) < len(values):
                 raise ConfigError(f"{name}={values}: expected one or more, each once.")
+        if any(not 0 <= beta < 1 for beta in self.tune.betas):
+            raise ConfigError(
+                f"tune.betas={self.tune.betas}: expected numbers of at least 0 and less "
+                "than 1."
+            )
         if self.time_budget is None and self.gradient_budget is None:
             raise ConfigError(
                 "time_budget and gradient_budget are both null: give one of them, or "
                 "training would never end."
             )
-        folders = {re.sub(r"\W+", "-", n).lower() for n in self.optimizers}
+        folders = {folder_name(name).lower() for name in self.optimizers}
         if len(folders) < len(self.optimizers):
             raise ConfigError(
                 f"optimizers {', '.join(map(repr, self.optimizers))}: two of them would "
@@ -328,6 +333,11 @@ class Experiment:
         return yaml.safe_dump(dataclasses.asdict(self), sort_keys=False, width=88)
 
 
+def folder_name(name: str) -> str:
+    """A name with nothing in it that a file system might mind."""
+    return re.sub(r"[^\w.=+-]+", "-", name)
+
+
 def _check_counts(experiment: Experiment) -> None:
     counts = (
         ("batch_size", experiment.batch_size, 1),
@@ -339,6 +349,12 @@ def _check_counts(experiment: Experiment) -> None:
         ("backtest_series", experiment.backtest_series, 1),
         ("tune.evaluations", experiment.tune.evaluations, 1),
         ("variance.points", experiment.variance.points, 1),
+        ("variance.gradients", experiment.variance.gradients, 1),
+        ("variance.sample", experiment.variance.sample, 2),
+        ("variance.per_stratum", experiment.variance.per_stratum, 2),
+        ("variance.seed", experiment.variance.seed, 0),
+        *(("seeds", seed, 0) for seed in experiment.seeds),
+        *(("tune.seeds", seed, 0) for seed in experiment.tune.seeds),
     )
     for name, value, minimum in counts:
         if value is not None:

@@ -121,13 +121,11 @@ def variance_figure(variance: pd.DataFrame) -> Figure:
     for (sampler, stratifier, strata), rows in samplers:
         if stratifier not in colours:
             colours[stratifier] = next(palette)
+        noted = "note" in rows and bool(rows["note"].fillna("").ne("").any())
         rows = rows[rows["variance"] > 0].sort_values("seconds")
-        label = SAMPLERS.get(sampler, str(sampler))
-        if stratifier:
-            label += f", {stratifier}"
+        label = sampler_label({"sampler": sampler, "stratifier": stratifier})
         if strata > 1:
             label += f" ({strata:.0f} strata)"
-        noted = "note" in rows and bool(rows["note"].notna().any())
         _draw(
             axes,
             *rows[["seconds", "variance", "standard_error"]].to_numpy(float).T,
@@ -141,6 +139,14 @@ def variance_figure(variance: pd.DataFrame) -> Figure:
     axes.set_ylabel("variance of the gradient")
     _legend_below(figure, axes)
     return figure
+
+
+def sampler_label(row: Mapping[str, Any]) -> str:
+    """A sampler and its stratifier, for a person."""
+    label = SAMPLERS.get(row["sampler"], str(row["sampler"]))
+    stratifier = row["stratifier"]
+    named = isinstance(stratifier, str) and stratifier
+    return f"{label}, {stratifier}" if named else label
 
 
 def cut_off(figure: Figure) -> dict[str, float]:

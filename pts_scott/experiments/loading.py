@@ -90,6 +90,12 @@ def compose(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for base in [bases] if isinstance(bases, str) else bases:
         merged = _merge(merged, compose(path.parent / str(base), seen))
+    # The series of a config, or a config of series alone, which has neither.
+    data = tree.get("data") if {"data", "model"} & tree.keys() else tree
+    if isinstance(data, dict) and isinstance(data.get("name"), str):
+        beside = path.parent / data["name"]
+        if beside.is_file():
+            data["name"] = str(beside.resolve())
     for key in FILES_FOR:
         if isinstance(tree.get(key), str):
             merged.pop(key, None)  # a file stands for the whole of it

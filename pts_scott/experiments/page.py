@@ -74,6 +74,13 @@ def compared(settings: Sequence[SettingFolder], runs: pd.DataFrame) -> str:
         text += paragraph(
             "All optimizers of a setting train for the same seconds, in one engine."
         )
+    workers = runs.groupby("setting")["workers"].nunique(dropna=False)
+    mixed = list(workers.index[workers > 1])
+    if mixed:
+        text += paragraph(
+            "Not all runs had as many others beside them (--workers), which changes what "
+            f"a second is worth, within {', '.join(mixed)}."
+        )
     if len(used):
         text += paragraph(
             "Seconds of training hold sampling, anchors, gradients and updates; "
@@ -125,13 +132,16 @@ def decisions(verdicts: pd.DataFrame) -> str:
     again = verdicts["setting"].duplicated()
     for (_, row), follows in zip(verdicts.iterrows(), again):
         words = (f"{row['challenger']} against {row['baseline']}", row["loss"])
-        numbers = (number_text(row["difference"]), number_text(row["errors"]))
+        numbers = (number_text(row[key]) for key in ("difference", "errors", "p_value"))
         texts = (row["setting"], *words, row["verdict"], row["note"], *numbers)
         rows.append(Row.of(*texts, rule="" if follows else "block"))
-    header = ("Setting", "Optimizers", "Loss", "Ended", "Note", "Difference", "In errors")
+    header = (
+        *("Setting", "Optimizers", "Loss", "Ended", "Note", "Difference", "In errors"),
+        "p",
+    )
     caption = (
         "Difference of the means, negative if the first ended lower, and the same in "
-        "standard errors (Welch)."
+        "standard errors; p of Welch's test of equal means."
     )
     if (verdicts["comparison"] == " against ".join(STRATIFIED)).any():
         caption += f" Where the first is a stratified mini-batch optimizer, {GUIDE}."

@@ -135,7 +135,25 @@ def _loss_pictures(
 
 
 def _variance_picture(setting: SettingFolder, table: pd.DataFrame, folder: Path) -> str:
-    caption = "Variance of the gradient samplers along training, ± one standard error."
+    caption = (
+        "Variance of one step's gradient under each sampler along training, at equal "
+        "cost, ± one standard error."
+    )
+    if "loop_relative" in table:
+        last = table[table["seconds"] == table["seconds"].max()].dropna(
+            subset=["loop_relative"]
+        )
+        told = [
+            f"{figures.sampler_label(row)} {row['loop_relative']:.2g}"
+            for _, row in last[last["sampler"] != "uniform"].iterrows()
+        ]
+        if told:
+            caption += (
+                " The error of an anchor is the same in all steps that it serves and "
+                "does not average out: the variance of the mean over these steps, at the "
+                f"end of the run and over that of uniform sampling, is "
+                f"{', '.join(told)}."
+            )
     if "note" in table:
         caption += "".join(f" * {note}." for note in table["note"].dropna().unique())
     path = folder / f"{setting.folder.name}-variance.png"

@@ -45,6 +45,7 @@ NUMBERS = (
     *("batch_size", "learning_rate", "gamma", "seed", "train_loss", "test_loss"),
     *(*SPENT, *METRICS, "windows_train", "windows_test"),
     *("evaluated_train", "evaluated_test", "strata", "time_budget", "gradient_budget"),
+    *("series", "values", "workers"),
 )
 REQUIRED = ("setting", "model", "dataset", "batch_size", "optimizer", "seed")
 STATUSES = ("finished", "diverged", "failed")
@@ -148,7 +149,7 @@ def read_variance(setting_folder: Path) -> pd.DataFrame | None:
 def read_versions(folder: Path, runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """The versions of packages that runs have recorded, by the folder of the run."""
     paths = {run: folder / run / "versions.json" for run in runs["folder"]}
-    return {run: _read_json(path) for run, path in paths.items() if path.exists()}
+    return {run: read_json(path) for run, path in paths.items() if path.exists()}
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ class SettingFolder:
 
 
 def _read_run(path: Path) -> dict[str, Any]:
-    run = _read_json(path)
+    run = read_json(path)
     absent = [key for key in REQUIRED if run.get(key) is None]
     if absent:
         raise FileLayoutError(f"{path}: the run has no {', '.join(absent)}.")
@@ -225,7 +226,8 @@ def _check_once(runs: pd.DataFrame, folder: Path) -> None:
         )
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """The dict in a JSON file, or what is wrong with it."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import platform
-import re
 import shutil
 import time
 import warnings
@@ -27,7 +26,8 @@ from gluonts.model.predictor import Predictor
 from torch import Tensor
 
 from pts_scott.errors import ScottWarning
-from pts_scott.experiments.config import Experiment
+from pts_scott.experiments.config import Experiment, folder_name
+from pts_scott.experiments.results import read_json
 from pts_scott.experiments.setting import Setting, choose
 from pts_scott.gradients import Losses
 from pts_scott.lightning_loop import Measurements, OuterLoopModule, evaluate
@@ -102,15 +102,11 @@ class Curve(Measurements):
         super().__init__(evaluations)
         self._watch = watch
         self.points: list[Point] = []
+        #: Whether a loss was not finite, or the watch has ended the run.
+        self.diverged = self.stopped = False
         #: Seconds that measuring took; they are in no history.
         self.seconds = 0.0
         self.losses: Losses | None = None
-
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Measure the end, if that was not done just now."""
-        pl_module.clock.stop()
-        if self.points[-1].step < pl_module.steps:
-            self.measure(trainer, pl_module)
 
     def measure(self, trainer: pl.Trainer, module: OuterLoopModule) -> None:
         """Add a point."""
@@ -132,9 +128,10 @@ class Curve(Measurements):
             test_loss=test_loss,
         )
         self.points.append(point)
-        stop = self._watch(point) if self._watch is not None else False
-        if stop or not math.isfinite(train_loss):
-            trainer.should_stop = True  # what has diverged stays so
+        if self._watch is not None and self._watch(point):
+            self.stopped = trainer.should_stop = True
+        if not (math.isfinite(train_loss) and math.isfinite(test_loss)):
+            self.diverged = trainer.should_stop = True  # what has diverged stays so
         self.seconds += time.perf_counter() - began
 
     def frame(self) -> pd.DataFrame:
@@ -157,6 +154,8 @@ def perform(
     optimizer: str,
     seed: int,
     watch: Callable[[Point], bool | None] | None = None,
+    *,
+    tuning: bool = False,
 ) -> Run:
     """Train one optimizer with one seed, and measure what came of it.
 
@@ -169,7 +168,10 @@ def perform(
     seed
         Of initial weights and draws.
     watch
-        Called with each point of the curve.
+        Called with each point of the curve; where it returns True the run ends, and
+        nothing more is measured.
+    tuning
+        Measure the loss on the windows that are held out, and nothing else.
     """
     experiment = setting.experiment
     curve = Curve(setting, experiment.evaluations, watch)
@@ -181,20 +183,21 @@ def perform(
     trainer, losses = estimator.trainer, curve.losses
     assert losses is not None
     began, limit = time.perf_counter(), experiment.evaluation_windows
-    train_loss, test_loss = (
-        float(evaluate(losses, part.to(trainer.device), spread(part, limit)))
-        for part in (setting.training, setting.held_out)
-    )
+
+    def final_loss(part: WindowIndex) -> float:
+        return float(evaluate(losses, part.to(trainer.device), spread(part, limit)))
+
+    test_loss = math.nan if curve.stopped else final_loss(setting.held_out)
+    train_loss = math.nan if curve.stopped or tuning else final_loss(setting.training)
     evaluation_seconds = curve.seconds + time.perf_counter() - began
-    history, config = trainer.history, choose(experiment, optimizer)
-    finished = math.isfinite(train_loss) and math.isfinite(test_loss)
+    history = trainer.history
+    measured = [test_loss] if tuning else [train_loss, test_loss]
+    finished = all(map(math.isfinite, measured)) and not curve.diverged
     last = history.iloc[-1].to_dict() if len(history) else {}
     record = {
         **identity(experiment, optimizer, seed),
+        **data_identity(setting),
         "loss": setting.loss,
-        "method": config.method,
-        "learning_rate": config.learning_rate,
-        "gamma": config.gamma if config.has_anchor else None,
         "status": "finished" if finished else "diverged",
         "error": "",
         "train_loss": train_loss if finished else math.nan,
@@ -211,8 +214,6 @@ def perform(
         "evaluated_train": len(spread(setting.training, limit)),
         "evaluated_test": len(spread(setting.held_out, limit)),
         "strata": None if trainer.strata is None else len(trainer.strata),
-        "time_budget": experiment.time_budget,
-        "gradient_budget": experiment.gradient_budget,
         "warnings": sorted({str(w.message) for w in caught}),
         **dict.fromkeys(BACKTEST, math.nan),
     }
@@ -241,6 +242,7 @@ def warm_up(setting: Setting, optimizer: str, seconds: float = 0.3) -> None:
 
 def identity(experiment: Experiment, optimizer: str, seed: int) -> dict[str, Any]:
     """The part of a run's record that is known before it runs."""
+    config = choose(experiment, optimizer)
     return {
         "setting": experiment.setting,
         "model": experiment.model_label,
@@ -248,6 +250,22 @@ def identity(experiment: Experiment, optimizer: str, seed: int) -> dict[str, Any
         "batch_size": experiment.batch_size,
         "optimizer": optimizer,
         "seed": seed,
+        "method": config.method,
+        "rule": config.optimizer,
+        "learning_rate": config.learning_rate,
+        "gamma": config.gamma if config.has_anchor else None,
+        "time_budget": experiment.time_budget,
+        "gradient_budget": experiment.gradient_budget,
+    }
+
+
+def data_identity(setting: Setting) -> dict[str, Any]:
+    """What tells the series of a run from others of the same name."""
+    series = setting.series
+    return {
+        "dataset": series.name,
+        "series": len(series.item_ids),
+        "values": sum(len(target) for target in series.targets),
     }
 
 
@@ -292,8 +310,7 @@ def backtest(
 
 def run_folder(setting_folder: Path, optimizer: str, seed: int) -> Path:
     """Where a run of a setting is written."""
-    name = re.sub(r"[^\w.+-]+", "-", optimizer)
-    return setting_folder / "runs" / f"{name}-seed{seed}"
+    return setting_folder / "runs" / f"{folder_name(optimizer)}-seed{seed}"
 
 
 def run_config(experiment: Experiment, optimizer: str, seed: int) -> Experiment:
@@ -328,25 +345,16 @@ def write_run(folder: Path, experiment: Experiment, run: Run) -> None:
 
 def read_record(folder: Path) -> dict[str, Any] | None:
     """The record of a run; None if the folder does not hold a whole one."""
-    try:
-        record: dict[str, Any] = json.loads((folder / "run.json").read_text())
-        return record
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    path = folder / "run.json"
+    return read_json(path) if path.exists() else None
 
 
 def failed_run(experiment: Experiment, optimizer: str, seed: int, error: str) -> Run:
     """The record of a run that ended with an error."""
-    config = choose(experiment, optimizer)
     record = {
         **identity(experiment, optimizer, seed),
-        "method": config.method,
-        "learning_rate": config.learning_rate,
-        "gamma": config.gamma if config.has_anchor else None,
         "status": "failed",
         "error": error,
-        "time_budget": experiment.time_budget,
-        "gradient_budget": experiment.gradient_budget,
     }
     empty = pd.DataFrame(columns=["step", "gradients", "seconds"])
     return Run(record, empty, empty, None)

@@ -46,13 +46,26 @@ class SamplerWatch(Measurements):
         """Add a table of all samplers."""
         if self._probe is None:
             self._probe = self._make_probe(module)
-        table = self._probe.measure(module.scott.snapshot if module.steps else None)
+        if module.steps:
+            # The steps that an anchor really served: γ may have stopped it early.
+            served = module.steps / max(module.scott.anchors, 1)
+            table = self._probe.measure(
+                module.scott.snapshot,
+                inner_steps=served,
+                coefficient=module.coefficient(),
+            )
+        else:
+            table = self._probe.measure()
         place = {
             "seconds": module.clock.seconds,
             "gradients_used": module.gradients.count,
             "step": module.steps,
         }
         self.tables.append(table.assign(**place))
+        if table["relative"].isna().all():
+            self._say(f"step {module.steps}: training has diverged; measuring ends here")
+            trainer.should_stop = True
+            return
         best = table.loc[table["relative"].idxmin()]
         self._say(
             f"{module.spent():4.0%}  step {module.steps:7d}: lowest variance by "
@@ -143,19 +156,54 @@ def trained_meanwhile(experiment: Experiment) -> str:
     return given or (scott or names)[0]
 
 
+def can_measure(experiment: Experiment, say: Callable[[str], None]) -> bool:
+    """Whether samplers can be measured here; told before anything runs if not.
+
+    Raises
+    ------
+    ConfigError
+        If the config asks for an optimizer that cannot be measured.
+    """
+    if any(config.has_anchor for config in experiment.optimizers.values()):
+        trained_meanwhile(experiment)
+        return True
+    if experiment.variance.optimizer is not None:
+        trained_meanwhile(experiment)
+    say(f"{experiment.setting}: no optimizer has an anchor, so no sampler is measured")
+    return False
+
+
 def _short(policy: Stratifier) -> str:
     return str(policy).replace("Stratifier.", "")
 
 
-def write_samplers(table: pd.DataFrame, folder: Path) -> None:
-    """Write the table and the picture of a measurement into a folder."""
+def write_samplers(table: pd.DataFrame, experiment: Experiment, folder: Path) -> None:
+    """Write table, picture and, last, config of a measurement into a folder."""
     table.to_csv(folder / "variance.csv", index=False)
     save(variance_figure(table), folder / "variance.png")
+    (folder / "variance.yaml").write_text(_measured_config(experiment), encoding="utf-8")
+
+
+def is_measured(experiment: Experiment, folder: Path) -> bool:
+    """Whether a folder holds what this experiment would measure."""
+    path = folder / "variance.yaml"
+    return (
+        path.exists()
+        and (folder / "variance.csv").exists()
+        and path.read_text(encoding="utf-8") == _measured_config(experiment)
+    )
+
+
+def _measured_config(experiment: Experiment) -> str:
+    """All that a measurement depends on: the rest of an experiment may change."""
+    name = trained_meanwhile(experiment)
+    alone = {name: choose(experiment, name)}
+    return dataclasses.replace(experiment, optimizers=alone, seeds=[]).dump()
 
 
 def command(experiment: Experiment, output: Path, say: Callable[[str], None]) -> Path:
     """Measure, write and return the folder: what ``pts-scott variance`` does."""
     make_folders([experiment], output)
     folder = output / experiment.setting
-    write_samplers(measure_samplers(experiment, say=say), folder)
+    write_samplers(measure_samplers(experiment, say=say), experiment, folder)
     return folder

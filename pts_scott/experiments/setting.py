@@ -21,7 +21,7 @@ from pts_scott.estimators import (
     VAREstimator,
 )
 from pts_scott.experiments.config import Experiment, OptimizerConfig
-from pts_scott.trainer import ScottTrainer
+from pts_scott.trainer import STEPS_THAT_REPAY_COMPILING, ScottTrainer
 
 MODELS: dict[str, type[ScottEstimator]] = {
     "mlp": SimpleFeedForwardEstimator,
@@ -106,6 +106,11 @@ class Setting:
             raise ConfigError(
                 f"model.arguments has {name!r}, which the data decides: set it there."
             )
+        if "context" in experiment.model.arguments:
+            raise ConfigError(
+                "model.arguments has 'context': experiments use windows with whole "
+                "contexts, so that those held out do not reach into the training range."
+            )
         return MODELS[experiment.model.name](
             freq=self.series.freq,
             prediction_length=data.prediction_length,
@@ -139,7 +144,7 @@ class Setting:
             time_budget=experiment.time_budget,
             gradient_budget=experiment.gradient_budget,
             device=experiment.device,
-            compile=experiment.compile,
+            compile=self._compile(),
             threads=experiment.threads,
             seed=seed,
             trainer_kwargs={
@@ -147,6 +152,15 @@ class Setting:
                 "callbacks": list(callbacks),
             },
         )
+
+    def _compile(self) -> bool | str:
+        """One answer for all optimizers: compiled steps are not compared with eager."""
+        experiment = self.experiment
+        if experiment.compile != "auto" or experiment.gradient_budget is None:
+            return experiment.compile
+        # The fewest steps that any of them makes: an inner step needs two gradients.
+        fewest = experiment.gradient_budget / (2 * experiment.batch_size)
+        return "auto" if fewest >= STEPS_THAT_REPAY_COMPILING else False
 
 
 _ready: dict[tuple[str, bool], Setting] = {}  # the latest alone: series can be large
@@ -174,13 +188,16 @@ def choose(experiment: Experiment, optimizer: str) -> OptimizerConfig:
 def _step_rule(config: OptimizerConfig) -> Any:
     if config.betas is None:
         return config.optimizer
-    if config.optimizer != "adam" or len(config.betas) != 2:
+    right = len(config.betas) == 2 and all(0 <= beta < 1 for beta in config.betas)
+    if config.optimizer != "adam" or not right:
         raise ConfigError(
-            f"betas={config.betas}: expected two numbers, for the optimizer 'adam' alone."
+            f"betas={config.betas}: expected two numbers of at least 0 and less than 1, "
+            "for the optimizer 'adam' alone."
         )
     return functools.partial(
         torch.optim.Adam,
         lr=config.learning_rate,
         betas=(config.betas[0], config.betas[1]),
         weight_decay=config.weight_decay,
+        fused=True,  # as the trainer's own Adam, with which it is compared
     )

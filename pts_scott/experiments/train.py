@@ -6,9 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pts_scott.errors import ConfigError, ScottError
+from pts_scott.experiments.bench import Task, is_done, with_those_on_disk
 from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.folders import make_folders, quiet, stoppable
-from pts_scott.experiments.runs import BACKTEST, Point, perform, run_folder, write_run
+from pts_scott.experiments.runs import (
+    BACKTEST,
+    Point,
+    perform,
+    read_record,
+    run_folder,
+    write_run,
+)
 from pts_scott.experiments.setting import Setting, choose
 
 
@@ -42,8 +50,12 @@ def train_one(
     choose(experiment, optimizer)
     seed = experiment.seeds[0] if seed is None else seed
     quiet()
+    folder = run_folder(output / experiment.setting, optimizer, seed)
+    before = read_record(folder)
+    if before is not None and before["status"] == "finished":
+        is_done(Task(experiment, optimizer, seed, folder))  # or another's would be lost
     setting = Setting(experiment)
-    make_folders([experiment], output)
+    make_folders([with_those_on_disk(experiment, output / experiment.setting)], output)
     say(str(setting.series.report()))
     say(str(setting.split))
 
@@ -55,7 +67,6 @@ def train_one(
 
     with stoppable():
         run = perform(setting, optimizer, seed, watch)
-    folder = run_folder(output / experiment.setting, optimizer, seed)
     write_run(folder, experiment, run)
     for warning in run.record["warnings"]:
         say(f"warning: {warning}")

@@ -66,7 +66,11 @@ def tune(
     storage = storage or f"sqlite:///{(folder / 'trials.db').resolve()}"
     ready(experiment, tuning=True)  # mistakes in data and arguments end it here
     _optuna().storages.RDBStorage(storage)  # whose tables must be there for all workers
-    best: dict[str, OptimizerConfig] = {}
+    others = [name for name in experiment.optimizers if name not in names]
+    best = {name: stored(experiment, name, storage) for name in others}
+    for name in others:
+        if best[name] is not None:
+            say(f"{name}: tuned before")
     if workers == 1:
         for name in names:
             best[name] = tune_optimizer(experiment, name, storage, say)
@@ -74,18 +78,28 @@ def tune(
         calls = [(experiment, name, storage) for name in names]
         for place, tuned in in_processes(tune_optimizer, calls, workers):
             best[names[place]] = tuned
-            say(f"{names[place]}: {_chosen(tuned)}")
-    optimizers = {**experiment.optimizers, **best}
-    result = dataclasses.replace(experiment, optimizers=optimizers)
-    trials(experiment, names, storage).to_csv(folder / "trials.csv", index=False)
+            if tuned is not None:
+                say(f"{names[place]}: {_chosen(tuned)}")
+    tuned_ones = {name: found for name, found in best.items() if found is not None}
+    trials(experiment, list(best), storage).to_csv(folder / "trials.csv", index=False)
     for name in names:
         _warn_of_edges(experiment, name, best[name], say)
     path = folder / "best.yaml"
+    result = dataclasses.replace(
+        experiment, optimizers={**experiment.optimizers, **tuned_ones}
+    )
     path.write_text(
-        f"# Tuned on the last tenth of the training range: {', '.join(names)}.\n"
+        f"# Tuned on the last tenth of the training range: {', '.join(tuned_ones)}.\n"
         + result.dump(),
         encoding="utf-8",
     )
+    lost = [name for name in names if best[name] is None]
+    if lost:
+        raise ScottError(
+            f"{', '.join(lost)} diverged with every value of the grid, so {path} has "
+            "their untuned values. Give smaller step sizes in tune.learning_rate, with "
+            "--only and another --output."
+        )
     return path
 
 
@@ -107,14 +121,43 @@ def tune_optimizer(
     optimizer: str,
     storage: str,
     say: Callable[[str], None] | None = None,
-) -> OptimizerConfig:
-    """Search the grids for one optimizer, stage by stage; returns it tuned."""
+) -> OptimizerConfig | None:
+    """Search the grids for one optimizer, stage by stage.
+
+    Returns
+    -------
+    OptimizerConfig or None
+        It with what was found, or None if every trial diverged.
+    """
     quiet()
+    best: OptimizerConfig | None = choose(experiment, optimizer)
+    with stoppable():
+        warm_up(ready(experiment, tuning=True), optimizer)
+        for number, stage in enumerate(stages(experiment, optimizer)):
+            assert best is not None
+            study = _study(experiment, optimizer, number, stage, best, storage)
+            best = _search(study, experiment, optimizer, best, stage, say)
+            if best is None:
+                break
+    return best
+
+
+def stored(
+    experiment: Experiment, optimizer: str, storage: str
+) -> OptimizerConfig | None:
+    """An optimizer as an earlier search has tuned it; None if there was no whole one."""
     best = choose(experiment, optimizer)
-    warm_up(ready(experiment, tuning=True), optimizer)
+    known = _optuna().get_all_study_names(storage)
     for number, stage in enumerate(stages(experiment, optimizer)):
-        study = _study(experiment, optimizer, number, stage, storage)
-        best = _search(study, experiment, optimizer, best, stage, say)
+        if study_name(experiment, optimizer, number) not in known:
+            return None
+        try:
+            study = _study(experiment, optimizer, number, stage, best, storage)
+        except ConfigError:
+            return None
+        if len(_finished(study)) < _size(stage) or not _finite(study):
+            return None
+        best = varied(best, study.best_trial.params)
     return best
 
 
@@ -125,12 +168,9 @@ def _search(
     start: OptimizerConfig,
     stage: Stage,
     say: Callable[[str], None] | None,
-) -> OptimizerConfig:
+) -> OptimizerConfig | None:
     """The best of one stage, with all that was found before held fixed."""
-    setting, size = (
-        ready(experiment, tuning=True),
-        math.prod(len(v) for v in stage.values()),
-    )
+    setting, size = ready(experiment, tuning=True), _size(stage)
 
     def objective(trial: optuna.Trial) -> float:
         found = {name: trial.suggest_categorical(name, v) for name, v in stage.items()}
@@ -138,19 +178,32 @@ def _search(
 
     def tell(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
         if say is not None:
-            done = sum(t.state.is_finished() for t in study.get_trials(deepcopy=False))
+            done = len(_finished(study))
             say(f"{optimizer} [{done}/{size}] {_described(trial)}")
 
-    if len(_finished(study)) < size:
-        with stoppable():
-            study.optimize(objective, callbacks=[tell])
-    complete = [t for t in _finished(study) if t.value is not None]
-    if not any(math.isfinite(t.value) for t in complete if t.value is not None):
-        raise ScottError(
-            f"{optimizer} diverged with every value of the grid; give tune.learning_rate "
-            "smaller ones."
-        )
-    return varied(start, study.best_trial.params)
+    if not study.sampler.is_exhausted(study):
+        study.optimize(objective, callbacks=[tell])
+    # What failed, or was interrupted, is tried again: a grid has no holes.
+    done = [trial.params for trial in _finished(study)]
+    for params in _grid(stage):
+        if params not in done:
+            study.enqueue_trial(params)
+            study.optimize(objective, n_trials=1, callbacks=[tell])
+    return varied(start, study.best_trial.params) if _finite(study) else None
+
+
+def _grid(stage: Stage) -> list[dict[str, float]]:
+    return [dict(zip(stage, values)) for values in itertools.product(*stage.values())]
+
+
+def _size(stage: Stage) -> int:
+    return math.prod(len(values) for values in stage.values())
+
+
+def _finite(study: optuna.Study) -> bool:
+    """Whether any trial has a loss."""
+    values = (trial.value for trial in _finished(study))
+    return any(value is not None and math.isfinite(value) for value in values)
 
 
 def _trial(
@@ -178,7 +231,13 @@ def _trial(
             pruned = trial.should_prune()
             return pruned
 
-        run = perform(setting.varied(experiment), optimizer, seed, watch)
+        try:
+            run = perform(setting.varied(experiment), optimizer, seed, watch, tuning=True)
+        except (RuntimeError, ValueError) as error:
+            raise ScottError(
+                f"{optimizer} failed with {trial.params}, seed {seed}: "
+                f"{type(error).__name__}: {error}. What was finished is kept."
+            ) from error
         if pruned:
             raise TrialPruned
         losses.append(_or_infinity(run.record["test_loss"]))
@@ -202,7 +261,12 @@ def varied(config: OptimizerConfig, found: dict[str, Any]) -> OptimizerConfig:
 
 
 def _study(
-    experiment: Experiment, optimizer: str, number: int, stage: Stage, storage: str
+    experiment: Experiment,
+    optimizer: str,
+    number: int,
+    stage: Stage,
+    start: OptimizerConfig,
+    storage: str,
 ) -> optuna.Study:
     optuna = _optuna()
     evaluations = experiment.tune.evaluations
@@ -216,7 +280,7 @@ def _study(
         direction="minimize",
         load_if_exists=True,
     )
-    here = json.dumps(_identity(experiment, optimizer, stage), sort_keys=True)
+    here = json.dumps(_identity(experiment, stage, start), sort_keys=True)
     there = study.user_attrs.get("config")
     if there not in (None, here):
         raise ConfigError(
@@ -232,32 +296,38 @@ def study_name(experiment: Experiment, optimizer: str, number: int) -> str:
     return f"{experiment.setting}: {optimizer}, stage {number + 1}"
 
 
-def _identity(experiment: Experiment, optimizer: str, stage: Stage) -> dict[str, Any]:
+def _identity(
+    experiment: Experiment, stage: Stage, start: OptimizerConfig
+) -> dict[str, Any]:
+    """All that a trial's loss depends on, but for what the trial chooses."""
     tree = dataclasses.asdict(experiment)
     names = ("data", "model", "batch_size", "gradient_budget", "compile", "threads")
-    own = {name: tree[name] for name in names}
-    tuning = {
-        name: tree["tune"][name] for name in ("time_budget", "evaluations", "seeds")
-    }
-    config = dict(tree["optimizers"][optimizer])
-    for name in ("learning_rate", "gamma", "betas"):
-        config.pop(name)  # which are chosen
+    own = {name: tree[name] for name in (*names, "device", "evaluation_windows")}
+    tuning = {name: tree["tune"][name] for name in ("evaluations", "seeds")}
+    tuning["time_budget"] = experiment.tune.time_budget or experiment.time_budget
+    config = dataclasses.asdict(start)
+    for name in stage:
+        config.pop("betas" if name.startswith("beta_") else name, None)
     return {**own, "tune": tuning, "optimizer": config, "stage": stage}
 
 
 def _finished(study: optuna.Study) -> list[Any]:
-    return [t for t in study.get_trials(deepcopy=False) if t.state.is_finished()]
+    """Trials with an outcome; one that failed, or was interrupted, has none."""
+    states = [_optuna().trial.TrialState[name] for name in ("COMPLETE", "PRUNED")]
+    return list(study.get_trials(deepcopy=False, states=states))
 
 
 def trials(experiment: Experiment, names: Sequence[str], storage: str) -> pd.DataFrame:
     """All trials of some optimizers: what was tried and what came of it."""
     optuna = _optuna()
+    known = optuna.get_all_study_names(storage)
     rows = []
     for name in names:
         for number in range(len(stages(experiment, name))):
-            study = optuna.load_study(
-                study_name=study_name(experiment, name, number), storage=storage
-            )
+            title = study_name(experiment, name, number)
+            if title not in known:
+                continue
+            study = optuna.load_study(study_name=title, storage=storage)
             rows += [
                 {
                     "optimizer": name,
@@ -283,10 +353,17 @@ def _chosen(config: OptimizerConfig) -> str:
 
 
 def _warn_of_edges(
-    experiment: Experiment, name: str, best: OptimizerConfig, say: Callable[[str], None]
+    experiment: Experiment,
+    name: str,
+    best: OptimizerConfig | None,
+    say: Callable[[str], None],
 ) -> None:
     grid = experiment.tune.learning_rate
-    if len(grid) > 1 and best.learning_rate in (min(grid), max(grid)):
+    if (
+        best is not None
+        and len(grid) > 1
+        and best.learning_rate in (min(grid), max(grid))
+    ):
         end = "smallest" if best.learning_rate == min(grid) else "largest"
         say(f"{name}: the best step size {best.learning_rate:g} is the {end} of its grid")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import scipy.stats
 
 from pts_scott.experiments.results import (
     LOSSES,
@@ -26,8 +27,8 @@ PAIRS: tuple[Pair, ...] = (
     ("S-Adagrad", "Adagrad"),
 )
 STRATIFIED = ("the best stratified mini-batch optimizer", "the best of the others")
-GUIDE = "both are the lowest of several, so the standard errors are a guide only"
-LEVEL = 2.0  # standard errors of the difference
+GUIDE = "both are the lowest of several, so the test is a guide only"
+LEVEL = 0.05  # of Welch's test
 
 
 def summary(runs: pd.DataFrame) -> pd.DataFrame:
@@ -47,7 +48,7 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
         and the standard deviation (n − 1) of the losses and the means of the metrics and
         of what was spent.
     """
-    shared = ["setting", "model", "dataset", "loss", "batch_size", "optimizer"]
+    shared = ["setting", "model", "dataset", "loss", "batch_size", "optimizer", "method"]
     rows = []
     for _, of_setting in runs.groupby("setting", sort=False):
         for optimizer in in_order(of_setting["optimizer"]):
@@ -72,11 +73,13 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
 def verdicts(runs: pd.DataFrame) -> pd.DataFrame:
     """Who ended lower, in each setting that has both of a pair.
 
-    The difference of the means is measured in its standard error, √(s₁²/n₁ + s₂²/n₂)
-    (Welch); below ``LEVEL`` of them the two are level. One that diverged in any seed
-    loses. It is undecided if both did, if a seed of either failed, or if there are too
-    few seeds for a standard error. The two of ``STRATIFIED`` are chosen by the losses
-    that are compared, so that their standard errors are a guide only.
+    The difference of the means is measured in its standard error, √(s₁²/n₁ + s₂²/n₂),
+    and by Welch's t-test, which minds how few seeds there are: the two are level unless
+    its p-value is below ``LEVEL``. Of many comparisons between equals, that share is
+    still not called level. One that diverged in any seed loses. It is undecided if both
+    did, if a seed of either failed, or if there are too few seeds for a standard error.
+    The two of ``STRATIFIED`` are chosen by the losses that are compared, so that the
+    test is a guide only.
 
     Parameters
     ----------
@@ -88,8 +91,9 @@ def verdicts(runs: pd.DataFrame) -> pd.DataFrame:
     pandas.DataFrame
         Columns ``setting``, ``loss`` ("training" or "test"), ``comparison``,
         ``challenger``, ``baseline``, their means, ``difference`` (challenger − baseline),
-        ``standard_error``, ``errors`` (the one by the other), ``verdict`` ("below",
-        "level", "above" or "undecided": where the challenger ended) and ``note``.
+        ``standard_error``, ``errors`` (the one by the other), ``p_value``, ``verdict``
+        ("below", "level", "above" or "undecided": where the challenger ended) and
+        ``note``.
     """
     rows = []
     for setting, cells in summary(runs).groupby("setting", sort=False):
@@ -104,14 +108,15 @@ def verdicts(runs: pd.DataFrame) -> pd.DataFrame:
                 rows.append({**row, **_compare(cells, one, other, column)})
     columns = (
         *("setting", "loss", "comparison", "challenger", "baseline", "challenger_mean"),
-        *("baseline_mean", "difference", "standard_error", "errors", "verdict", "note"),
+        *("baseline_mean", "difference", "standard_error", "errors", "p_value"),
+        *("verdict", "note"),
     )
     return pd.DataFrame(rows, columns=list(columns))
 
 
 def verdict_sentences(verdicts: pd.DataFrame) -> str:
     """The verdicts counted, one sentence a line for each comparison and loss."""
-    explain = f" (difference below {LEVEL:g} standard errors)"  # where it is first said
+    explain = f" (p ≥ {LEVEL:g} in Welch's test)"  # where it is first said
     sentences = []
     for names in (*PAIRS, STRATIFIED):
         same = verdicts[verdicts["comparison"] == " against ".join(names)]
@@ -123,10 +128,20 @@ def verdict_sentences(verdicts: pd.DataFrame) -> str:
     return "\n".join(sentences)
 
 
-def group_of(optimizer: str) -> str:
-    """The paper's groups are by update rule; stratified mini-batches are one more."""
-    base, method = OPTIMIZERS.get(optimizer, ("", "other"))
-    return base if method in ("plain", "scsg", "scott") else method
+def group_of(optimizer: str, method: str = "") -> str:
+    """The paper's groups are by update rule; stratified mini-batches are one more.
+
+    Parameters
+    ----------
+    optimizer
+        Its name.
+    method
+        How its gradients are made, as its runs record it; "" to tell by the name.
+    """
+    base, known = OPTIMIZERS.get(optimizer, ("", "other"))
+    if method == "stratified":
+        return method
+    return base if known in ("plain", "scsg", "scott") else known
 
 
 def lowest(cells: pd.DataFrame, column: str) -> list[Any]:
@@ -169,8 +184,9 @@ def _outcome(row: Mapping[str, Any]) -> str:
 def _pairs(cells: pd.DataFrame, column: str) -> list[tuple[Pair, Pair]]:
     """What is compared in a setting: names for the reader, and rows of the table."""
     pairs = [(pair, pair) for pair in PAIRS if set(pair) <= set(cells.index)]
-    stratified = [name for name in cells.index if group_of(name) == "stratified"]
-    others = [name for name in cells.index if group_of(name) != "stratified"]
+    groups = {name: group_of(name, cells.loc[name, "method"]) for name in cells.index}
+    stratified = [name for name, group in groups.items() if group == "stratified"]
+    others = [name for name in groups if name not in stratified]
     if stratified and others:
         one = _lowest_of(cells.loc[stratified], column)
         other = _lowest_of(cells.loc[others], column)
@@ -194,6 +210,7 @@ def _compare(cells: pd.DataFrame, one: str, other: str, column: str) -> dict[str
         errors = difference / error
     else:
         errors = math.copysign(math.inf, difference) if difference else 0.0
+    p_value = _p_value(a, b, column, errors)
     notes = [
         f"{n}: {row['outcome']}" for n, row in ((one, a), (other, b)) if row["outcome"]
     ]
@@ -205,7 +222,7 @@ def _compare(cells: pd.DataFrame, one: str, other: str, column: str) -> dict[str
     elif math.isnan(errors):
         verdict = "undecided"
         note = "no loss" if math.isnan(difference) else "one seed has no standard error"
-    elif abs(errors) < LEVEL:
+    elif p_value >= LEVEL:
         verdict = "level"
     else:
         verdict = "below" if errors < 0 else "above"
@@ -217,6 +234,22 @@ def _compare(cells: pd.DataFrame, one: str, other: str, column: str) -> dict[str
         "difference": difference,
         "standard_error": error,
         "errors": errors,
+        "p_value": p_value,
         "verdict": verdict,
         "note": note,
     }
+
+
+def _p_value(a: pd.Series, b: pd.Series, column: str, errors: float) -> float:
+    """Welch's two-sided test of equal means; certain where seeds do not differ."""
+    if math.isinf(errors) or errors == 0:
+        return 0.0 if errors else 1.0
+    if math.isnan(errors):
+        return math.nan
+    parts = [row[f"{column}_std"] ** 2 / row["finished"] for row in (a, b)]
+    free = sum(
+        part**2 / (row["finished"] - 1)
+        for part, row in zip(parts, (a, b), strict=True)
+        if part > 0
+    )
+    return float(2 * scipy.stats.t.sf(abs(errors), sum(parts) ** 2 / free))

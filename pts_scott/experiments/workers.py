@@ -34,9 +34,18 @@ def in_processes(
     spawn = multiprocessing.get_context("spawn")  # a fork copies torch's threads
     pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=spawn)
     try:
-        futures = {pool.submit(function, *call): i for i, call in enumerate(calls)}
-        for future in concurrent.futures.as_completed(futures):
-            yield futures[future], future.result()
+        waiting = list(enumerate(calls))[::-1]
+        running: dict[concurrent.futures.Future[T], int] = {}
+        while waiting or running:
+            # No more than can run: what a pool holds ready, it begins after Ctrl-C, too.
+            while waiting and len(running) < workers:
+                place, call = waiting.pop()
+                running[pool.submit(function, *call)] = place
+            done, _ = concurrent.futures.wait(
+                running, return_when=concurrent.futures.FIRST_COMPLETED
+            )
+            for future in done:
+                yield running.pop(future), future.result()
     except concurrent.futures.process.BrokenProcessPool:
         raise ScottError(
             "a worker ended without a word, perhaps for want of memory. What was "

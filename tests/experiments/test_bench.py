@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pts_scott.errors import ConfigError, DataError, ScottError
+from pts_scott.errors import ConfigError, DataError, FileLayoutError, ScottError
 from pts_scott.experiments import bench as module
 from pts_scott.experiments.bench import bench, plan
 from pts_scott.experiments.loading import load_experiment
@@ -105,12 +105,86 @@ def test_results_of_another_config_are_not_mixed_in(small_config, tmp_path):
         bench([other], tmp_path / "out", only=["SGD"])
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--seeds", "[5]"), ("--only", "S-Adam")],
+)
+def test_neither_are_other_seeds_and_optimizers_of_another_config(
+    small_config, tmp_path, option, value
+):
+    bench([load_experiment(small_config)], tmp_path / "out", only=["SGD"])
+    options = ["--data.stride", "5", *([option, value] if option == "--seeds" else [])]
+    only = ["SGD"] if option == "--seeds" else [value]
+    with pytest.raises(ConfigError, match=r"data\.stride is \d+ there and 5 here"):
+        bench([load_experiment(small_config, options)], tmp_path / "out", only=only)
+    assert len(records(tmp_path / "out")) == 2
+
+
 def test_more_seeds_add_runs_to_a_bench(small_config, tmp_path):
     bench([load_experiment(small_config)], tmp_path / "out", only=["SGD"])
     more = load_experiment(small_config, ["--seeds", "[0, 1, 2]"])
     outcome = bench([more], tmp_path / "out", only=["SGD"])
     assert outcome.before == 2
     assert len(records(tmp_path / "out")) == 3
+
+
+def test_the_folders_config_keeps_what_was_planned_before(small_config, tmp_path):
+    bench([load_experiment(small_config)], tmp_path / "out")
+    more = load_experiment(small_config, ["--seeds", "[7]"])
+    bench([more], tmp_path / "out", only=["SGD"])
+    planned = load_experiment(tmp_path / "out" / "small" / "config.yaml")
+    assert set(planned.optimizers) == {"SGD", "S-Adam"}
+    assert planned.seeds == [0, 1, 7]
+
+
+def test_other_data_of_the_same_name_are_refused(small_config, tmp_path):
+    experiment = load_experiment(small_config)
+    bench([experiment], tmp_path / "out", only=["SGD"])
+    (path, *_) = (tmp_path / "out").glob("*/runs/*/run.json")
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "values": record["values"] - 1}))
+    with pytest.raises(ConfigError, match="trained on other data"):
+        bench([experiment], tmp_path / "out", only=["S-Adam"])
+
+
+def test_how_many_ran_at_once_is_recorded(small_config, tmp_path):
+    bench([load_experiment(small_config)], tmp_path / "out", only=["SGD"])
+    assert {r["workers"] for r in records(tmp_path / "out").values()} == {1}
+
+
+def test_a_broken_record_is_named(small_config, tmp_path):
+    experiment = load_experiment(small_config)
+    bench([experiment], tmp_path / "out", only=["SGD"])
+    (tmp_path / "out/small/runs/SGD-seed0/run.json").write_text("{")
+    with pytest.raises(FileLayoutError, match=r"run\.json cannot be read as JSON"):
+        bench([experiment], tmp_path / "out", only=["SGD"])
+
+
+def test_without_an_anchor_no_sampler_is_measured(small_config, tmp_path):
+    experiment = load_experiment(small_config)
+    del experiment.optimizers["S-Adam"]
+    lines: list[str] = []
+    outcome = bench([experiment], tmp_path / "out", samplers=True, say=lines.append)
+    assert outcome.failed == ()
+    assert any("no optimizer has an anchor" in line for line in lines)
+
+
+def test_a_wrong_sampler_option_ends_it_before_any_run(small_config, tmp_path):
+    experiment = load_experiment(small_config, ["--variance.optimizer", "SGD"])
+    with pytest.raises(ConfigError, match="expected an optimizer with an anchor"):
+        bench([experiment], tmp_path / "out", samplers=True)
+    assert not records(tmp_path / "out")
+
+
+def test_samplers_are_measured_again_for_another_config(small_config, tmp_path):
+    folder = tmp_path / "out/small"
+    bench([load_experiment(small_config)], tmp_path / "out", samplers=True)
+    first = (folder / "variance.csv").read_text()
+    bench([load_experiment(small_config)], tmp_path / "out", samplers=True)
+    assert (folder / "variance.csv").read_text() == first
+    more = load_experiment(small_config, ["--variance.points", "1"])
+    bench([more], tmp_path / "out", samplers=True)
+    assert len((folder / "variance.csv").read_text()) < len(first)
 
 
 def test_only_names_optimizers_that_exist(small_config, tmp_path):

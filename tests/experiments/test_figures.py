@@ -169,7 +169,8 @@ def test_a_run_that_diverged_at_once_breaks_nothing(tmp_path):
     figures.save(only, tmp_path / "only.png")
 
 
-def test_the_variance_of_each_sampler_has_a_line_on_a_logarithmic_axis():
+@pytest.mark.parametrize("nothing", [None, ""])  # from a file, and from the probe
+def test_the_variance_of_each_sampler_has_a_line_on_a_logarithmic_axis(nothing):
     rows = [
         {
             "seconds": second,
@@ -178,7 +179,7 @@ def test_the_variance_of_each_sampler_has_a_line_on_a_logarithmic_axis():
             "strata": strata,
             "variance": variance / (1 + second),
             "standard_error": variance / 10,
-            "note": "less than one window" if strata == 7 else None,
+            "note": "less than one window" if strata == 7 else nothing,
         }
         for second in (3.0, 1.0, 2.0, 0.0)
         for sampler, stratifier, strata, variance in (

@@ -193,3 +193,17 @@ def test_the_name_of_a_setting_is_good_for_a_folder(small_config):
     unnamed = dataclasses.replace(experiment, name=None)
     assert unnamed.setting == "var-waves.txt-M4"
     assert dataclasses.replace(experiment, name="a/../b c").setting == "a-..-b-c"
+
+
+def test_a_file_of_series_is_looked_for_beside_the_config(
+    small_config, tmp_path, monkeypatch
+):
+    text = small_config.read_text().replace(str(tmp_path / "waves.txt"), "waves.txt")
+    small_config.write_text(text)
+    monkeypatch.chdir("/")
+    assert load_experiment(small_config).data.name == str(tmp_path / "waves.txt")
+    (tmp_path / "data.yaml").write_text("{name: waves.txt, start: 2024-01-01, freq: h}")
+    tree = {"base": "small.yaml", "data": "data.yaml"}
+    (tmp_path / "composed.yaml").write_text(yaml.safe_dump(tree))
+    composed = load_experiment(tmp_path / "composed.yaml")
+    assert composed.data.name == str(tmp_path / "waves.txt")

@@ -14,6 +14,7 @@ from gluonts.evaluation import Evaluator, make_evaluation_predictions
 
 from pts_scott import WindowIndex
 from pts_scott.errors import ConfigError
+from pts_scott.experiments import runs as module
 from pts_scott.experiments.loading import load_experiment
 from pts_scott.experiments.runs import (
     BACKTEST,
@@ -87,6 +88,37 @@ def test_one_seed_gives_one_result(setting):
 def test_a_watcher_can_stop_a_run(setting):
     run = perform(setting, "SGD", 0, lambda point: point.step > 200)
     assert 200 < run.record["steps"] < 300
+
+
+def test_a_trial_of_tuning_measures_what_is_held_out_alone(setting):
+    run = perform(setting, "SGD", seed=0, tuning=True)
+    whole = perform(setting, "SGD", seed=0)
+    assert run.record["test_loss"] == whole.record["test_loss"]
+    assert run.record["status"] == "finished"
+    assert math.isnan(run.record["train_loss"])
+    pruned = perform(setting, "SGD", 0, lambda point: point.step > 200, tuning=True)
+    assert math.isnan(pruned.record["test_loss"])
+
+
+def test_a_loss_that_was_not_finite_on_the_way_is_a_divergence(setting, monkeypatch):
+    measure = module.Curve.measure
+
+    def infinite(curve, trainer, lightning_module):
+        measure(curve, trainer, lightning_module)
+        if len(curve.points) == 2:
+            curve.diverged = trainer.should_stop = True
+
+    monkeypatch.setattr(module.Curve, "measure", infinite)
+    assert perform(setting, "SGD", seed=0).record["status"] == "diverged"
+
+
+def test_all_optimizers_of_a_setting_are_compiled_or_none(small_config):
+    options = ["--compile", "auto", "--batch_size", "1", "--gradient_budget", "15000"]
+    setting = Setting(load_experiment(small_config, options))
+    assert {setting.trainer(n, 0).compile for n in ("SGD", "S-Adam")} == {False}
+    options[-1] = "30000"
+    setting = Setting(load_experiment(small_config, options))
+    assert {setting.trainer(n, 0).compile for n in ("SGD", "S-Adam")} == {"auto"}
 
 
 def test_a_run_that_diverges_ends_early_and_says_so(small_config):
@@ -189,7 +221,13 @@ def test_training_and_held_out_windows_do_not_meet(small_config, tuning):
     ("options", "message"),
     [
         (["--model.arguments", "{freq: D}"], "the data decides"),
+        (["--model.arguments", "{context: padded}"], "whole contexts"),
         (["--model.arguments", "{scalng: true}"], "Did you mean 'scaling'"),
+        (["--optimizers.S-Adam.betas", "[0.9, 1.5]"], "less than 1"),
+        (["--tune.betas", "[1.5]"], "less than 1"),
+        (["--seeds", "[-1]"], "seeds=-1"),
+        (["--variance.sample", "1"], "variance.sample=1"),
+        (["--variance.gradients", "0"], "variance.gradients=0"),
         (["--optimizers.SGD.betas", "[0.9, 0.9]"], "for the optimizer 'adam' alone"),
         (["--optimizers.SGD.gamma", "2"], "gamma=2.0: expected less than 1"),
     ],

@@ -61,11 +61,11 @@ def test_an_interrupted_search_goes_on_where_it_stopped(
 ):
     experiment, real, made = load_experiment(small_config), module.perform, []
 
-    def interrupted(setting, optimizer, seed, watch):
+    def interrupted(setting, optimizer, seed, watch, **kwargs):
         if len(made) == 2:
             raise SystemExit(1)  # Lightning's answer to Ctrl-C
         made.append(setting.experiment.optimizers[optimizer].learning_rate)
-        return real(setting, optimizer, seed, watch)
+        return real(setting, optimizer, seed, watch, **kwargs)
 
     monkeypatch.setattr(module, "perform", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -74,8 +74,8 @@ def test_an_interrupted_search_goes_on_where_it_stopped(
     monkeypatch.setattr(
         module,
         "perform",
-        lambda s, o, *a: (
-            again.append(s.experiment.optimizers[o].learning_rate) or real(s, o, *a)
+        lambda s, o, *a, **k: (
+            again.append(s.experiment.optimizers[o].learning_rate) or real(s, o, *a, **k)
         ),
     )
     tune(experiment, tmp_path / "out", only=["SGD"])
@@ -101,6 +101,50 @@ def test_a_best_value_at_the_end_of_the_grid_is_mentioned(small_config, tmp_path
     experiment = load_experiment(small_config, options)
     tune(experiment, tmp_path / "out", only=["SGD"], say=lines.append)
     assert "SGD: the best step size 1e-05 is the largest of its grid" in lines
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, RuntimeError])
+def test_a_trial_that_failed_is_tried_again(small_config, tmp_path, monkeypatch, fault):
+    experiment, real, made = load_experiment(small_config), module.perform, []
+
+    def fragile(setting, optimizer, *args, **kwargs):
+        made.append(setting.experiment.optimizers[optimizer].learning_rate)
+        if len(made) == 2:
+            raise fault("out of memory")
+        return real(setting, optimizer, *args, **kwargs)
+
+    monkeypatch.setattr(module, "perform", fragile)
+    ended = ScottError if fault is RuntimeError else fault
+    with pytest.raises(ended, match="out of memory"):
+        tune(experiment, tmp_path / "out", only=["SGD"])
+    path = tune(experiment, tmp_path / "out", only=["SGD"])
+    assert len(made) == 4
+    trials = pd.read_csv(path.parent / "trials.csv")
+    assert sorted(trials["learning_rate"]) == [1e-3, 1e-2, 1e-1]
+
+
+def test_what_was_tuned_before_stays_tuned(small_config, tmp_path):
+    experiment = load_experiment(small_config)
+    first = load_experiment(tune(experiment, tmp_path / "out", only=["SGD"]))
+    both = load_experiment(tune(experiment, tmp_path / "out", only=["S-Adam"]))
+    assert both.optimizers["SGD"] == first.optimizers["SGD"]
+    assert both.optimizers["SGD"] != experiment.optimizers["SGD"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--gradient_budget", "500"),
+        ("--evaluation_windows", "10"),
+        ("--optimizers.S-Adam.gamma", "0.3"),
+    ],
+)
+def test_trials_of_other_budgets_are_not_mixed_in(small_config, tmp_path, option, value):
+    options = ["--tune.learning_rate", "[0.01]"]
+    tune(load_experiment(small_config, options), tmp_path / "out", only=["S-Adam"])
+    other = load_experiment(small_config, [*options, option, value])
+    with pytest.raises(ConfigError, match="another config or grid"):
+        tune(other, tmp_path / "out", only=["S-Adam"])
 
 
 @pytest.mark.parametrize(("search", "sizes"), [("grid", [60]), ("coordinate", [10, 6])])

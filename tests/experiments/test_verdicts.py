@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 from small_results import frame, record, seeds
 
 from pts_scott.experiments import verdicts as module
@@ -61,9 +63,29 @@ def test_the_difference_is_measured_in_its_standard_error():
     # Variance 2 in place of 8, over 2 seeds: √(1/3 + 1), and −4 are 3.46 of them.
     runs = [*seeds("SGD", [5.0, 7.0]), *seeds("SCott", [1.0, 2.0, 3.0])]
     assert verdict_of(runs)["errors"] == pytest.approx(-4 / math.sqrt(4 / 3))
+    assert verdict_of(runs)["verdict"] == "level"  # with 1.7 degrees of freedom
+    runs = [*seeds("SGD", [5.9, 6.0, 6.1]), *seeds("SCott", [1.0, 2.0, 3.0])]
     assert verdict_of(runs)["verdict"] == "below"
-    runs = [*seeds("SGD", [1.0, 2.0, 3.0]), *seeds("SCott", [5.0, 7.0])]
+    runs = [*seeds("SGD", [1.0, 2.0, 3.0]), *seeds("SCott", [5.9, 6.0, 6.1])]
     assert verdict_of(runs)["verdict"] == "above"
+
+
+def test_the_p_value_is_that_of_welchs_test():
+    one, other = [1.0, 2.0, 4.0, 4.5, 7.0], [3.0, 3.5, 9.0, 4.0]
+    row = verdict_of([*seeds("SGD", other), *seeds("SCott", one)])
+    expected = scipy.stats.ttest_ind(one, other, equal_var=False).pvalue
+    assert row["p_value"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_equals_are_called_different_as_often_as_the_level_says():
+    generator = np.random.default_rng(0)
+    called = 0
+    for _ in range(400):
+        one, other = generator.standard_normal((2, 5))
+        row = verdict_of([*seeds("SGD", other), *seeds("SCott", one)])
+        called += row["verdict"] != "level"
+    # Welch's test is a little careful for so few: 0.05 of 400, ± 3 standard deviations.
+    assert called <= 400 * 0.05 + 3 * math.sqrt(400 * 0.05 * 0.95)
 
 
 def test_training_and_test_are_judged_apart():
@@ -120,7 +142,17 @@ def test_stratified_mini_batches_meet_the_best_of_the_others():
     told = ["both are the lowest of several" in sentence for sentence in sentences]
     assert told == ["the best of the others" in sentence for sentence in sentences]
     assert sum(told) == 2
-    assert sentences[-1].endswith("so the standard errors are a guide only.")
+    assert sentences[-1].endswith("so the test is a guide only.")
+
+
+def test_a_stratified_optimizer_of_any_name_is_one():
+    runs = [
+        *seeds("SGD", [3.0, 3.1]),
+        *seeds("b = 4", [1.0, 1.1], method="stratified"),
+    ]
+    comparison = "the best stratified mini-batch optimizer against the best of the others"
+    row = verdict_of(runs, comparison=comparison)
+    assert (row["challenger"], row["baseline"]) == ("b = 4", "SGD")
 
 
 def test_sentences_count_the_settings():
@@ -137,7 +169,7 @@ def test_sentences_count_the_settings():
     text = verdict_sentences(verdicts(frame(*runs)))
     assert text.splitlines() == [
         "By training loss, SCott ended below SGD in 3 of 7 settings, level in 1 "
-        "(difference below 2 standard errors), above in 3; 1 of these by divergence.",
+        "(p ≥ 0.05 in Welch's test), above in 3; 1 of these by divergence.",
         "By test loss, SCott ended below SGD in 3 of 7 settings, level in 1, above in 3; "
         "1 of these by divergence.",
     ]
@@ -148,21 +180,20 @@ def test_sentences_count_the_settings():
 
 
 def test_the_sentences_tell_the_level_that_was_used(monkeypatch):
-    # Variances 0.5 over 2 seeds: the difference of 2 is 2 / √0.5 = 2.8 standard errors.
+    # Variances 0.5 over 2 seeds: 2 / √0.5 = 2.8 standard errors, of which p is 0.106.
     runs = frame(*seeds("SGD", [3.0, 4.0]), *seeds("SCott", [1.0, 2.0]))
     both = pd.concat([runs, runs.assign(setting="another")])
-    assert "level in 0 (difference below 2 " in verdict_sentences(verdicts(both))
-    monkeypatch.setattr(module, "LEVEL", 3.5)
-    assert "level in 2 (difference below 3.5 " in verdict_sentences(verdicts(both))
+    assert "level in 2 (p ≥ 0.05 " in verdict_sentences(verdicts(both))
+    monkeypatch.setattr(module, "LEVEL", 0.2)
+    assert "level in 0 (p ≥ 0.2 " in verdict_sentences(verdicts(both))
 
 
 def test_a_single_setting_is_told_in_plain_words(monkeypatch):
     runs = frame(*seeds("SGD", [3.0, 4.0]), *seeds("SCott", [1.0, 2.0]))
+    assert verdict_sentences(verdicts(runs)).splitlines()[0] == (
+        "By training loss, SCott ended level with SGD (p ≥ 0.05 in Welch's test)."
+    )
+    monkeypatch.setattr(module, "LEVEL", 0.2)
     first, second = verdict_sentences(verdicts(runs)).splitlines()
     assert first == "By training loss, SCott ended below SGD."
     assert second == "By test loss, SCott ended below SGD."
-    monkeypatch.setattr(module, "LEVEL", 3.5)
-    assert verdict_sentences(verdicts(runs)).splitlines()[0] == (
-        "By training loss, SCott ended level with SGD (difference below 3.5 standard "
-        "errors)."
-    )

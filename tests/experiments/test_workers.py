@@ -24,3 +24,15 @@ def test_an_error_in_a_worker_is_raised_here():
 def test_a_worker_that_dies_is_an_error_that_says_what_to_do():
     with pytest.raises(ScottError, match="fewer --workers"):
         list(in_processes(os._exit, [(1,)], workers=1))
+
+
+def test_no_more_calls_are_begun_than_can_run(tmp_path):
+    calls = [(tmp_path / f"call{number}",) for number in range(20)]
+    results = in_processes(touch, calls, workers=2)
+    next(results)
+    results.close()  # as an error here, or Ctrl-C, would
+    assert len(list(tmp_path.iterdir())) <= 4  # the one that came back, and two or three
+
+
+def touch(path):
+    path.touch()
