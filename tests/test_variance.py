@@ -599,3 +599,30 @@ def test_wrong_arguments_are_refused_with_the_remedy(losses, windows):
         probe_of(losses, windows).measure(point(losses)[:-1])
     with pytest.raises(WindowLossError, match="one loss a window"):
         probe_of(Losses(MeanLoss().double()), windows).measure()
+
+
+def test_the_error_of_an_anchor_lasts_for_all_its_steps(losses, windows, tables):
+    """E‖mean of K inner steps − ∇f‖², drawn: one anchor, K mini-batches."""
+    strata, steps = partition(windows), 4
+    probe = probe_of(losses, windows, exact=True, gradients=18, inner_steps=steps)
+    table = probe.measure(moved(losses)).set_index("sampler")
+    now, then = tables
+    generator = torch.Generator().manual_seed(5)
+    weights = (strata.weights / B_PER_STRATUM).repeat_interleave(B_PER_STRATUM)
+    # M may be a fraction in the formula; what is drawn is scaled to it.
+    size = table.loc["scott", "batch_size"]
+    change = now - COEFFICIENT * then
+    squares = []
+    for _ in range(4000):
+        anchor = COEFFICIENT * weights @ then[strata.draw(B_PER_STRATUM, generator)]
+        drawn = change[torch.randint(len(change), (steps,), generator=generator)]
+        noise = (drawn - change.mean(dim=0)).mean(dim=0) / math.sqrt(size)
+        error = noise + anchor - COEFFICIENT * then.mean(dim=0)
+        squares.append(float(error.square().sum()))
+    uniform = table.loc["uniform", "variance"] / steps
+    expected = float(np.mean(squares)) / uniform
+    standard_error = float(np.std(squares)) / math.sqrt(len(squares)) / uniform
+    found = table.loc["scott", "loop_relative"]
+    assert abs(found - expected) < 5 * standard_error
+    assert found > table.loc["scott", "relative"]
+    assert table.loc["stratified", "loop_relative"] == table.loc["stratified", "relative"]
