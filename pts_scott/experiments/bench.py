@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pts_scott._arguments import whole_number
-from pts_scott.errors import ConfigError, FileLayoutError, ScottError
+from pts_scott.errors import ConfigError, ScottError
 from pts_scott.experiments.config import Experiment, OptimizerConfig
 from pts_scott.experiments.folders import make_folders, quiet, stoppable
+from pts_scott.experiments.loading import read_config
 from pts_scott.experiments.progress import Progress
 from pts_scott.experiments.results import read_json
 from pts_scott.experiments.runs import (
@@ -200,7 +199,7 @@ def with_those_on_disk(experiment: Experiment, folder: Path) -> Experiment:
     path = folder / "config.yaml"
     if not path.exists():
         return experiment
-    there = _read_yaml(path)
+    there = read_config(path)
     if any(_differences(there, here, (*NOT_OF_A_RUN, *OF_ONE_RUN))):
         return experiment  # without runs, or they would have been refused
     known = {
@@ -256,21 +255,11 @@ def is_done(task: Task) -> bool:
 
 
 def _refuse_others(path: Path, here: dict[str, Any], but: Sequence[str] = ()) -> None:
-    for difference in _differences(_read_yaml(path), here, (*NOT_OF_A_RUN, *but)):
+    for difference in _differences(read_config(path), here, (*NOT_OF_A_RUN, *but)):
         raise ConfigError(
             f"{path.parent} holds a run with other settings ({difference}). Choose "
             "another folder with --output, or remove this one."
         )
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise FileLayoutError(f"{path} cannot be read: {error}.") from None
-    if not isinstance(tree, dict):
-        raise FileLayoutError(f"{path} is not a config: expected keys with values.")
-    return tree
 
 
 def _differences(

@@ -85,7 +85,7 @@ def compose(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if path.resolve() in seen:
         raise ConfigError(f"{path} builds on itself; take it out of its 'base'.")
     seen = (*seen, path.resolve())
-    tree = _read(path)
+    tree = read_config(path)
     bases = tree.pop("base", None) or []
     merged: dict[str, Any] = {}
     for base in [bases] if isinstance(bases, str) else bases:
@@ -103,7 +103,8 @@ def compose(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     return _merge(merged, tree)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
+    """The keys and values of one file, or what is wrong with it."""
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:

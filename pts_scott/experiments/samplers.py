@@ -164,13 +164,14 @@ def can_measure(experiment: Experiment, say: Callable[[str], None]) -> bool:
     ConfigError
         If the config asks for an optimizer that cannot be measured.
     """
-    if any(config.has_anchor for config in experiment.optimizers.values()):
-        trained_meanwhile(experiment)
-        return True
-    if experiment.variance.optimizer is not None:
-        trained_meanwhile(experiment)
-    say(f"{experiment.setting}: no optimizer has an anchor, so no sampler is measured")
-    return False
+    anchored = any(config.has_anchor for config in experiment.optimizers.values())
+    if not anchored and experiment.variance.optimizer is None:
+        say(
+            f"{experiment.setting}: no optimizer has an anchor, so no sampler is measured"
+        )
+        return False
+    trained_meanwhile(experiment)
+    return True
 
 
 def _short(policy: Stratifier) -> str:

@@ -155,7 +155,7 @@ def stored(
             study = _study(experiment, optimizer, number, stage, best, storage)
         except ConfigError:
             return None
-        if len(_finished(study)) < _size(stage) or not _finite(study):
+        if len(_finished(study)) < len(_grid(stage)) or not _finite(study):
             return None
         best = varied(best, study.best_trial.params)
     return best
@@ -170,7 +170,7 @@ def _search(
     say: Callable[[str], None] | None,
 ) -> OptimizerConfig | None:
     """The best of one stage, with all that was found before held fixed."""
-    setting, size = ready(experiment, tuning=True), _size(stage)
+    setting, size = ready(experiment, tuning=True), len(_grid(stage))
 
     def objective(trial: optuna.Trial) -> float:
         found = {name: trial.suggest_categorical(name, v) for name, v in stage.items()}
@@ -194,10 +194,6 @@ def _search(
 
 def _grid(stage: Stage) -> list[dict[str, float]]:
     return [dict(zip(stage, values)) for values in itertools.product(*stage.values())]
-
-
-def _size(stage: Stage) -> int:
-    return math.prod(len(values) for values in stage.values())
 
 
 def _finite(study: optuna.Study) -> bool:
