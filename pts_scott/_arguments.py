@@ -38,13 +38,17 @@ def check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
 
 
 def named_arguments(init: F) -> F:
-    """Make an ``__init__`` refuse unknown arguments with the nearest known name."""
+    """Make an ``__init__`` refuse unknown arguments with the nearest known name.
+
+    The arguments that were given are kept in ``given_arguments``.
+    """
     known = [name for name in inspect.signature(init).parameters if name != "self"]
 
     @functools.wraps(init)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
         check_names(type(self).__name__, kwargs, known)
         init(self, *args, **kwargs)
+        self.given_arguments = dict(zip(known, args, strict=False)) | kwargs
 
     return wrapper  # type: ignore[return-value]
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pts_scott.gradients import Gradients, Tensors, compiled_method, equal_weights
+from pts_scott.gradients import Gradients, Tensors, compiled_method
 from pts_scott.windows import Batch
 
 State = tuple[Tensors, ...]
@@ -261,7 +261,7 @@ class FusedStep:
         weights: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         batch = self.gather(windows)
-        weights = equal_weights(batch) if weights is None else weights
+        weights = self.gradients.equal_weights(batch) if weights is None else weights
         v, loss = self.gradients.functional(theta, batch, weights)
         return loss, self._update(theta, v, state, numbers)
 

@@ -9,6 +9,7 @@ and anchor are tuples of plain tensors in the order of ``Gradients.parameters``.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,19 +21,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value
 
 from pts_scott.errors import WindowLossError
-from pts_scott.windows import Batch
+from pts_scott.windows import WINDOW_FIELDS, Batch
 
 Tensors = tuple[Tensor, ...]
 
 BACKEND = "inductor"  # of torch.compile
-
-WINDOW_FIELDS = (
-    "past_target",
-    "future_target",
-    "past_observed_values",
-    "future_observed_values",
-    "past_is_pad",
-)
 
 
 class Losses(nn.Module):
@@ -44,6 +37,8 @@ class Losses(nn.Module):
         A module whose ``loss`` takes fields of a batch by name (``past_target``,
         ``future_target``, ``future_observed_values``, …) and returns a tensor with
         one loss for each window.
+    available
+        Fields that windows have.
 
     Raises
     ------
@@ -51,14 +46,23 @@ class Losses(nn.Module):
         If there is no such method, or it asks for fields that windows don't have.
     """
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(
+        self, network: nn.Module, available: Sequence[str] = WINDOW_FIELDS
+    ) -> None:
         super().__init__()
         self.network = network
         self.training = network.training
-        self.fields = _loss_fields(network)
+        self.fields = loss_fields(network, available)
+        #: What the network is called in messages.
+        self.name = type(getattr(network, "wrapped", network)).__name__
+        #: Whether the network writes into its batch, so that each pass needs a copy.
+        self.copies = False
 
     def forward(self, batch: Batch) -> Tensor:
-        return self.network.loss(**{name: batch[name] for name in self.fields})  # type: ignore[operator, no-any-return]
+        fields = {name: batch[name] for name in self.fields}
+        if self.copies:
+            fields = {name: values.clone() for name, values in fields.items()}
+        return self.network.loss(**fields)  # type: ignore[operator, no-any-return]
 
     @contextmanager
     def mode(self, training: bool) -> Iterator[None]:
@@ -74,8 +78,32 @@ class Losses(nn.Module):
         """Parameters that are trained, by name; tied weights once."""
         return {k: p for k, p in self.named_parameters() if p.requires_grad}
 
+    def places(self) -> list[tuple[str, ...]]:
+        """For each trained parameter, every name of it: tied weights have several.
 
-def _loss_fields(network: nn.Module) -> tuple[str, ...]:
+        A module that is held under two names is one module, and its parameters have one
+        name here. (``functional_call`` knows tied weights, but exchanges those of such a
+        module twice, and leaves the wrong ones behind.)
+        """
+        found: dict[int, list[str]] = {id(p): [] for p in self.trainable().values()}
+        for prefix, module in self.named_modules():
+            for name, parameter in module.named_parameters(prefix, recurse=False):
+                if id(parameter) in found:
+                    found[id(parameter)].append(name)
+        return [tuple(names) for names in found.values()]
+
+    def at(
+        self, places: Sequence[tuple[str, ...]], values: Tensors, batch: Batch
+    ) -> Tensor:
+        """One loss a window with other values in the ``places`` of parameters."""
+        named = {name: value for names, value in zip(places, values) for name in names}
+        return functional_call(self, named, (batch,), tie_weights=False)
+
+
+def loss_fields(network: nn.Module, available: Sequence[str]) -> tuple[str, ...]:
+    """Names of the fields that the network's loss takes, of those that there are."""
+    if hasattr(network, "loss_fields"):  # it knows which
+        return tuple(network.loss_fields)  # type: ignore[arg-type]
     loss = getattr(network, "loss", None)
     if not callable(loss):
         raise WindowLossError(
@@ -85,7 +113,7 @@ def _loss_fields(network: nn.Module) -> tuple[str, ...]:
         )
     fields = []
     for name, parameter in inspect.signature(loss).parameters.items():
-        if name in WINDOW_FIELDS:
+        if name in available:
             fields.append(name)
         elif parameter.default is parameter.empty and parameter.kind not in (
             parameter.VAR_POSITIONAL,
@@ -93,7 +121,7 @@ def _loss_fields(network: nn.Module) -> tuple[str, ...]:
         ):
             raise WindowLossError(
                 f"the loss of {type(network).__name__} asks for {name!r}; windows have "
-                f"{', '.join(WINDOW_FIELDS)}."
+                f"{', '.join(available)}."
             )
     return tuple(fields)
 
@@ -118,12 +146,17 @@ class Gradients:
 
     def __init__(self, losses: Losses, *, compiled: bool = False) -> None:
         self.losses = losses
-        self.names = tuple(losses.trainable())
+        self._places = losses.places()
         self.parameters: Tensors = tuple(losses.trainable().values())
+        # Of the weights of windows: the finest of the parameters' types.
+        types = (p.dtype for p in self.parameters)
+        self._dtype = functools.reduce(torch.promote_types, types)
         self.compiled = compiled
         self._direction: Tensors = ()  # v, in the same place in every step
         #: Whether a pass draws random numbers, which the second pass must repeat.
         self.stochastic = False
+        #: Whether a pass changes buffers of the network, which the second must not see.
+        self.stateful = False
         #: Windows whose gradient was computed: M a plain step, 2 M an inner step.
         self.count = 0
         self._single: _Single = self._autograd
@@ -139,7 +172,12 @@ class Gradients:
 
     def uniform(self, batch: Batch) -> Update:
         """∇f_ξ(θ): the mean gradient of a uniform mini-batch."""
-        return self.stratified(batch, equal_weights(batch))
+        return self.stratified(batch, self.equal_weights(batch))
+
+    def equal_weights(self, batch: Batch) -> Tensor:
+        """1/M for each of the M windows of a mini-batch."""
+        size, device = _size(batch), next(iter(batch.values())).device
+        return torch.full((size,), 1 / size, dtype=self._dtype, device=device)
 
     def stratified(self, batch: Batch, weights: Tensor) -> Update:
         """Σ_j weights_j ∇f_j(θ) in one batched pass.
@@ -171,7 +209,9 @@ class Gradients:
         gradient = torch.autograd.grad(
             loss, parameters, allow_unused=True, materialize_grads=True
         )
-        return gradient, loss.detach()
+        # Of embeddings, a gradient may be sparse; everything after this is dense.
+        dense = (g.to_dense() if g.layout != torch.strided else g for g in gradient)
+        return tuple(dense), loss.detach()
 
     def _autograd_pair(
         self,
@@ -181,7 +221,7 @@ class Gradients:
         coefficient: float | Tensor,
         batch: Batch,
     ) -> tuple[Tensors, Tensor]:
-        weights, c = equal_weights(batch), float(coefficient)
+        weights, c = self.equal_weights(batch), float(coefficient)
         # Both passes add to v in place, where the anchor lies already: large networks
         # need no room for two more gradients, and no time to fetch it.
         if not self._direction:
@@ -189,15 +229,12 @@ class Gradients:
         torch._foreach_copy_(self._direction, anchor)
         if c != 1.0:
             torch._foreach_mul_(self._direction, c)
-        # Dropout draws from torch's own generator: the second pass sees the masks of
-        # the first, or the difference of the two gradients would be noise.
-        state = _random_state(weights.device) if self.stochastic else None
-        loss = self._add_gradient(parameters, batch, weights)
-        if state is not None:
-            _set_random_state(weights.device, state)
         for tensor in snapshot:
             tensor.requires_grad_()
-        self._add_gradient(snapshot, batch, -c * weights)
+        second = self._once_more(weights.device)
+        loss = self._add_gradient(parameters, batch, weights)
+        with second:
+            self._add_gradient(snapshot, batch, -c * weights)
         return self._direction, loss
 
     def _add_gradient(self, at: Tensors, batch: Batch, weights: Tensor) -> Tensor:
@@ -211,6 +248,30 @@ class Gradients:
             tensor.grad = None
         return loss.detach()
 
+    def _once_more(self, device: torch.device) -> AbstractContextManager[None]:
+        """A block that finds what is random, and the buffers, as they are now.
+
+        Dropout draws from torch's own generator: the second pass sees the masks of the
+        first, or the difference of the two gradients would be noise. Running values are
+        those of the pass at the parameters; the one at the snapshot leaves no trace.
+        """
+        random = _random_state(device) if self.stochastic else None
+        buffers = list(self.losses.buffers()) if self.stateful else []
+        before = [b.clone() for b in buffers]
+
+        @contextmanager
+        def block() -> Iterator[None]:
+            after = [b.clone() for b in buffers]
+            if random is not None:
+                _set_random_state(device, random)
+            _restore(buffers, before)
+            try:
+                yield
+            finally:
+                _restore(buffers, after)
+
+        return block()
+
     def _repeatable(self, device: torch.device) -> AbstractContextManager[None]:
         """Without cuDNN where random numbers must repeat.
 
@@ -223,8 +284,7 @@ class Gradients:
     def _losses_at(self, parameters: Tensors, batch: Batch) -> Tensor:
         if parameters is self.parameters:
             return self.losses(batch)  # type: ignore[no-any-return]
-        named = dict(zip(self.names, parameters, strict=True))
-        return functional_call(self.losses, named, (batch,))
+        return self.losses.at(self._places, parameters, batch)
 
     # -- by torch.func, to be compiled as one function ------------------------------
 
@@ -234,8 +294,7 @@ class Gradients:
         """Σ_j weights_j ∇f_j and Σ_j weights_j f_j, in a form that compiles."""
 
         def weighted_loss(values: Tensors) -> Tensor:
-            named = dict(zip(self.names, values, strict=True))
-            return (weights * functional_call(self.losses, named, (batch,))).sum()
+            return (weights * self.losses.at(self._places, values, batch)).sum()
 
         gradient, loss = grad_and_value(weighted_loss)(parameters)
         return gradient, loss
@@ -249,7 +308,7 @@ class Gradients:
         batch: Batch,
     ) -> tuple[Tensors, Tensor]:
         """V and the loss at the parameters, in a form that compiles."""
-        weights = equal_weights(batch)
+        weights = self.equal_weights(batch)
         now, loss = self.functional(parameters, batch, weights)
         then, _ = self.functional(snapshot, batch, weights)
         direction = tuple(
@@ -301,7 +360,10 @@ _Pair = Callable[
 
 def squared_norm(tensors: Sequence[Tensor]) -> Tensor:
     """‖v‖² over all tensors, as a tensor: nothing waits for the device."""
-    return torch.stack(torch._foreach_norm(list(tensors))).square().sum()
+    norms = torch._foreach_norm(list(tensors))
+    if any(norm.dtype != norms[0].dtype for norm in norms):
+        norms = tuple(norm.double() for norm in norms)
+    return torch.stack(norms).square().sum()
 
 
 def mean_loss(losses: Losses, batches: Iterable[Batch]) -> Tensor:
@@ -331,14 +393,14 @@ def own_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
     return result
 
 
-def equal_weights(batch: Batch) -> Tensor:
-    """1/M for each of the M windows of a mini-batch."""
-    size = _size(batch)
-    return batch["past_target"].new_full((size,), 1 / size)
-
-
 def _size(batch: Batch) -> int:
-    return len(batch["past_target"])
+    return len(next(iter(batch.values())))
+
+
+def _restore(tensors: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    with torch.no_grad():
+        for tensor, value in zip(tensors, values, strict=True):
+            tensor.copy_(value)
 
 
 def _random_state(device: torch.device) -> Tensor:

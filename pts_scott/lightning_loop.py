@@ -17,6 +17,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from pts_scott.budget import Budget, History, Stopwatch
 from pts_scott.errors import ScottWarning
@@ -42,6 +43,7 @@ class Plan:
     output: str
     clip_gradient: float | None
     make_optimizer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
+    make_scheduler: Callable[[torch.optim.Optimizer], LRScheduler] | None = None
 
 
 class Observer(pl.Callback):
@@ -138,6 +140,7 @@ class OuterLoopModule(pl.LightningModule):
         self.steps = 0
         self.outer = 0
         self._logged = -math.inf
+        self._latest = math.inf  # loss, by which a scheduler may decide
         self._diverged = False
         self.strata_count = len(strata) if strata is not None else len(windows)
         self._anchor_size = plan.settings.anchor_size(strata, windows)
@@ -195,7 +198,9 @@ class OuterLoopModule(pl.LightningModule):
         self._record(report)
 
     def _advance(self, steps: int) -> None:
-        """Tell Lightning of steps that its optimizer did not make: its global step."""
+        """Tell Lightning, and schedulers, of steps that the optimizer did not make."""
+        if steps:
+            self.trainer.optimizers[0]._opt_called = True  # type: ignore[attr-defined]
         progress = (
             self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
         )
@@ -242,6 +247,8 @@ class OuterLoopModule(pl.LightningModule):
             update_norm=math.sqrt(float(report.squared_norm)),
             **spent,
         )
+        if self.validation is None:
+            self._latest = train_loss
         if not math.isfinite(train_loss) and not self._diverged:
             self._diverged = True
             warnings.warn(
@@ -280,9 +287,13 @@ class OuterLoopModule(pl.LightningModule):
 
     # -- Lightning's hooks ----------------------------------------------------------
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """The optimizer whose gradient is replaced by v."""
-        return self.plan.make_optimizer(list(self.losses.trainable().values()))
+    def configure_optimizers(self) -> Any:
+        """The optimizer whose gradient is replaced by v, and its scheduler."""
+        optimizer = self.plan.make_optimizer(list(self.losses.trainable().values()))
+        if self.plan.make_scheduler is None:
+            return optimizer
+        scheduler = self.plan.make_scheduler(optimizer)
+        return {"optimizer": optimizer, "lr_scheduler": scheduler}
 
     def on_train_start(self) -> None:
         optimizer = self.optimizers()
@@ -308,7 +319,7 @@ class OuterLoopModule(pl.LightningModule):
         except Exception as error:
             # Any part of the compiler may fail on a network that runs well without it.
             warnings.warn(
-                f"{type(self.losses.network).__name__} could not be compiled, so it is "
+                f"{self.losses.name} could not be compiled, so it is "
                 f"trained without: {type(error).__name__}: {str(error)[:200]}",
                 ScottWarning,
                 stacklevel=2,
@@ -329,6 +340,11 @@ class OuterLoopModule(pl.LightningModule):
         self._kept.restore()
 
     def on_train_epoch_end(self) -> None:
+        scheduler = self.lr_schedulers()
+        if isinstance(scheduler, ReduceLROnPlateau):
+            scheduler.step(self._latest)
+        elif isinstance(scheduler, LRScheduler):
+            scheduler.step()
         if not self._allowed(self._first_cost):
             self.trainer.should_stop = True
 
@@ -339,6 +355,7 @@ class OuterLoopModule(pl.LightningModule):
         """The mean loss over all windows of the validation data."""
         value = float(evaluate(self.losses, self.validation))  # type: ignore[arg-type]
         self.history.extend(val_loss=value)
+        self._latest = value
         self._kept.see_validation(value)
         self.log("val_loss", value, prog_bar=True, batch_size=1)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
 import torch
-from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from pts_scott.errors import (
@@ -29,19 +32,60 @@ def check_model(losses: Losses, windows: WindowIndex) -> None:
     _check_parameters(losses, windows)
     _check_no_batch_norm(losses)
     check_missing_values(losses, windows)
+    losses.copies = _writes_into_batch(losses, windows)
     _check_one_loss_a_window(losses, windows, training=False)
     if not is_stochastic(losses, windows):
         _check_one_loss_a_window(losses, windows, training=True)
 
 
+class Effects(NamedTuple):
+    """What a training pass does besides its gradient."""
+
+    random: bool  # it draws random numbers, as dropout does
+    buffers: bool  # it changes buffers, as running means are
+
+
+def training_effects(losses: Losses, windows: WindowIndex) -> Effects:
+    """Try a training pass on one window; parameters and buffers stay as they were."""
+    batch = windows.gather(_probe_windows(windows, 1), losses.fields)
+    states = _random_states(windows.device)
+    with losses.mode(training=True), torch.no_grad(), _same_buffers(losses) as before:
+        losses(batch)
+        changed = _differ(before, list(losses.buffers()))
+    return Effects(_differ(states, _random_states(windows.device)), changed)
+
+
 def is_stochastic(losses: Losses, windows: WindowIndex) -> bool:
     """Whether the training pass draws random numbers, as dropout does."""
+    return training_effects(losses, windows).random
+
+
+@contextmanager
+def _same_buffers(losses: Losses) -> Iterator[list[torch.Tensor]]:
+    """A block after which buffers are what they were before, which it is given."""
+    buffers = list(losses.buffers())
+    before = [buffer.clone() for buffer in buffers]
+    try:
+        yield before
+    finally:
+        with torch.no_grad():
+            for buffer, value in zip(buffers, before, strict=True):
+                buffer.copy_(value)
+
+
+def _differ(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
+    return any(not torch.equal(x, y) for x, y in zip(left, right, strict=True))
+
+
+def _writes_into_batch(losses: Losses, windows: WindowIndex) -> bool:
     batch = windows.gather(_probe_windows(windows, 1), losses.fields)
-    before = _random_states(windows.device)
-    with losses.mode(training=True), torch.no_grad():
-        losses(batch)
-    after = _random_states(windows.device)
-    return any(not torch.equal(x, y) for x, y in zip(before, after, strict=True))
+    before = {name: values.clone() for name, values in batch.items()}
+    with losses.mode(training=False), torch.no_grad():
+        try:
+            losses(batch)
+        except Exception:
+            return False  # what is wrong with it is said by the next check
+    return any(not torch.equal(before[name], batch[name]) for name in batch)
 
 
 def _random_states(device: torch.device) -> list[torch.Tensor]:
@@ -55,16 +99,16 @@ def _check_parameters(losses: Losses, windows: WindowIndex) -> None:
     parameters = losses.trainable()
     if not parameters:
         raise ModelError(
-            f"{type(losses.network).__name__} has no parameter that requires a gradient; "
+            f"{losses.name} has no parameter that requires a gradient; "
             "there is nothing to train."
         )
     expected = windows.series.dtype
-    for name, parameter in parameters.items():
-        if parameter.dtype != expected:
-            raise ModelError(
-                f"parameter {name} is {parameter.dtype}, but the windows are {expected}; "
-                f"make the windows with dtype={parameter.dtype}, or cast the network."
-            )
+    if all(parameter.dtype != expected for parameter in parameters.values()):
+        name, parameter = next(iter(parameters.items()))
+        raise ModelError(
+            f"parameter {name} is {parameter.dtype}, but the windows are {expected}; "
+            f"make the windows with dtype={parameter.dtype}, or cast the network."
+        )
 
 
 def _check_no_batch_norm(losses: Losses) -> None:
@@ -84,7 +128,7 @@ def check_missing_values(losses: Losses, windows: WindowIndex) -> None:
         item_id, moment = place
         raise MissingValuesError(
             f"series {item_id!r} has no value at {moment}, and "
-            f"{type(losses.network).__name__} has no mask for missing values. Fill the "
+            f"{losses.name} has no mask for missing values. Fill the "
             "gaps, or use a model whose loss takes future_observed_values."
         )
 
@@ -93,17 +137,23 @@ def _check_one_loss_a_window(
     losses: Losses, windows: WindowIndex, training: bool
 ) -> None:
     numbers = _probe_windows(windows, PROBES)
+    before = _random_states(windows.device)
     with losses.mode(training), torch.no_grad():
-        together = _probe(losses, windows.gather(numbers, losses.fields))
-        _check_shape(losses.network, together, len(numbers))
-        alone = torch.cat(
-            [losses(windows.gather(n[None], losses.fields)) for n in numbers]
-        )
+        with _same_buffers(losses):
+            together = _probe(losses, windows.gather(numbers, losses.fields))
+        _check_shape(losses.name, together, len(numbers))
+        if _differ(before, _random_states(windows.device)):
+            return  # random even in evaluation, as diffusion is: nothing to compare
+        parts = []
+        for number in numbers:
+            with _same_buffers(losses):
+                parts.append(losses(windows.gather(number[None], losses.fields)))
+        alone = torch.cat(parts)
     # Rounding is far below a thousandth of the losses, whatever their unit.
     difference, size = (together - alone).abs().max(), together.abs().max()
     if difference > 1e-3 * size:
         raise BatchCoupledLossError(
-            f"the loss of a window under {type(losses.network).__name__} changes with "
+            f"the loss of a window under {losses.name} changes with "
             f"the windows beside it: {together.tolist()} together, {alone.tolist()} "
             "alone. Scale each window by its own context."
         )
@@ -111,7 +161,7 @@ def _check_one_loss_a_window(
 
 def _probe(losses: Losses, batch: Batch) -> torch.Tensor:
     """The losses of a few windows, or what the network makes of them instead."""
-    name = type(losses.network).__name__
+    name = losses.name
     try:
         with torch.enable_grad():
             loss = losses(batch)
@@ -139,7 +189,7 @@ def _probe(losses: Losses, batch: Batch) -> torch.Tensor:
     return loss.detach()
 
 
-def _check_shape(network: nn.Module, loss: torch.Tensor, size: int) -> None:
+def _check_shape(name: str, loss: torch.Tensor, size: int) -> None:
     if loss.shape == (size,):
         return
     reason = (
@@ -148,7 +198,7 @@ def _check_shape(network: nn.Module, loss: torch.Tensor, size: int) -> None:
         else f"shape {tuple(loss.shape)} for {size} windows"
     )
     raise WindowLossError(
-        f"{type(network).__name__}.loss gives {reason}; strata have weights, so the "
+        f"{name}.loss gives {reason}; strata have weights, so the "
         f"method needs one loss a window, of shape ({size},). Take the mean over all "
         "dimensions but the first."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import os
@@ -15,8 +16,9 @@ from typing import Any
 import lightning.pytorch as pl
 import pandas as pd
 import torch
-from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
 
 from pts_scott._arguments import (
     check_names,
@@ -29,7 +31,11 @@ from pts_scott.budget import Budget, History
 from pts_scott.errors import ArgumentError, DataError, ScottWarning
 from pts_scott.gradients import Gradients, Losses
 from pts_scott.lightning_loop import OuterLoopModule, Plan
-from pts_scott.model_checks import check_missing_values, check_model, is_stochastic
+from pts_scott.model_checks import (
+    check_missing_values,
+    check_model,
+    training_effects,
+)
 from pts_scott.randomness import Generators, fresh_seed, isolated
 from pts_scott.scott import METHODS, Settings
 from pts_scott.stacks import stack
@@ -44,6 +50,7 @@ from pts_scott.threads import (
 from pts_scott.windows import WindowIndex, require_windows
 
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
@@ -72,6 +79,10 @@ class ScottTrainer(stack.TrainerBase):
         ``torch.optim`` optimizer. S-Adam is method="scott" with optimizer="adam".
     learning_rate, weight_decay
         Of the optimizers known by name.
+    scheduler
+        A function from the optimizer to a scheduler of its step size, e.g.
+        ``lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o, patience=10)``; it is
+        stepped after each epoch, by ``val_loss`` (otherwise ``train_loss``) if it asks.
     stratifier
         The policy; None for a calendar policy that suits the frequency.
     batch_size
@@ -128,6 +139,8 @@ class ScottTrainer(stack.TrainerBase):
     compile_seconds, stratify_seconds : float
         Seconds that compilation and stratification took; neither is in the history's
         seconds.
+    lightning : lightning.Trainer or None
+        Lightning's own trainer of the last run.
 
     Examples
     --------
@@ -163,6 +176,7 @@ class ScottTrainer(stack.TrainerBase):
         threads: int | str = "auto",
         seed: int | None = None,
         trainer_kwargs: Mapping[str, Any] | None = None,
+        scheduler: SchedulerFactory | None = None,
     ) -> None:
         super().__init__()
         self.settings = Settings(
@@ -186,6 +200,12 @@ class ScottTrainer(stack.TrainerBase):
         if not callable(optimizer):
             one_of("optimizer", optimizer, OPTIMIZERS)
         self.optimizer = optimizer
+        if scheduler is not None and not callable(scheduler):
+            raise ArgumentError(
+                "scheduler is no function; pass one that makes a scheduler, e.g. "
+                "scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9)."
+            )
+        self.scheduler = scheduler
         self.learning_rate = real_number("learning_rate", learning_rate, exclusive=True)
         self.weight_decay = real_number("weight_decay", weight_decay)
         self.stratifier = _check_stratifier(stratifier)
@@ -223,9 +243,23 @@ class ScottTrainer(stack.TrainerBase):
         )
         self.seed = _optional(whole_number, "seed", seed, minimum=0, maximum=2**63 - 1)
         self.trainer_kwargs = _check_trainer_kwargs(trainer_kwargs)
+        self._fresh = [
+            (callback, copy.deepcopy(callback.state_dict()))
+            for callback in self._callbacks()
+            if isinstance(callback, EarlyStopping)
+        ]
         self._history = History()
         self.strata: Strata | None = None
         self.stratify_seconds = 0.0
+        self.lightning: pl.Trainer | None = None
+
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """By this GluonTS writes a trainer down; what it has trained is not kept."""
+        return (), self.given_arguments  # type: ignore[attr-defined]
+
+    def __repr__(self) -> str:
+        given = self.given_arguments.items()  # type: ignore[attr-defined]
+        return f"ScottTrainer({', '.join(f'{k}={v!r}' for k, v in given)})"
 
     @property
     def history(self) -> pd.DataFrame:
@@ -272,7 +306,7 @@ class ScottTrainer(stack.TrainerBase):
             )
         seed = self.next_seed() if seed is None else seed
         self._history = History()
-        losses = Losses(network)
+        losses = Losses(network, windows.fields)
         with isolated(seed, self.device), self._threads(network, windows):
             network.to(self.device)
             windows = windows.to(self.device)
@@ -346,7 +380,18 @@ class ScottTrainer(stack.TrainerBase):
             output=self.output,
             clip_gradient=self.clip_gradient,
             make_optimizer=self._make_optimizer,
+            make_scheduler=None if self.scheduler is None else self._make_scheduler,
         )
+
+    def _make_scheduler(self, optimizer: torch.optim.Optimizer) -> LRScheduler:
+        assert self.scheduler is not None
+        scheduler = self.scheduler(optimizer)
+        if not isinstance(scheduler, LRScheduler):
+            raise ArgumentError(
+                f"scheduler returned {type(scheduler).__name__}; expected a function "
+                "from the optimizer to a scheduler of torch.optim.lr_scheduler."
+            )
+        return scheduler
 
     def _make_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         if callable(self.optimizer):
@@ -365,17 +410,15 @@ class ScottTrainer(stack.TrainerBase):
         )
 
     def _make_gradients(self, losses: Losses, windows: WindowIndex) -> Gradients:
-        stochastic = is_stochastic(losses, windows)
-        compiled = self._should_compile(losses, windows, stochastic)
+        stochastic, stateful = training_effects(losses, windows)
+        # Equal masks and buffers in both passes are kept by the eager way alone.
+        compiled = not (stochastic or stateful) and self._should_compile(losses, windows)
         gradients = Gradients(losses, compiled=compiled)
-        gradients.stochastic = stochastic
+        gradients.stochastic, gradients.stateful = stochastic, stateful
         return gradients
 
-    def _should_compile(
-        self, losses: Losses, windows: WindowIndex, stochastic: bool
-    ) -> bool:
-        # Equal masks in both passes are kept by the eager way alone.
-        wanted = bool(self.compile) and not stochastic
+    def _should_compile(self, losses: Losses, windows: WindowIndex) -> bool:
+        wanted = bool(self.compile)
         if self.compile == "auto":
             wanted = (
                 wanted
@@ -408,9 +451,9 @@ class ScottTrainer(stack.TrainerBase):
         )
 
     def _run(self, module: OuterLoopModule) -> None:
-        index = self.device.index
-        callbacks = self.trainer_kwargs.get("callbacks") or []
-        callbacks = [callbacks] if isinstance(callbacks, pl.Callback) else callbacks
+        index, callbacks = self.device.index, self._callbacks()
+        for callback, state in self._fresh:  # of a second run, which starts anew
+            callback.load_state_dict(copy.deepcopy(state))
         lightning = pl.Trainer(
             **{
                 "accelerator": "gpu" if self.device.type == "cuda" else self.device.type,
@@ -429,10 +472,17 @@ class ScottTrainer(stack.TrainerBase):
                 "trainer_kwargs ask for several processes, which would each train on "
                 "their own; train in one process."
             )
+        self.lightning = lightning
         with warnings.catch_warnings():
             # Lightning's own, about its use of torch; nobody here can change it.
             warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
+            # And about layers that stay in evaluation mode on purpose.
+            warnings.filterwarnings("ignore", "Found .* in eval mode at the start")
             lightning.fit(module, _Iterable(module.outer_loops), [0])
+
+    def _callbacks(self) -> list[pl.Callback]:
+        given = self.trainer_kwargs.get("callbacks") or []
+        return [given] if isinstance(given, pl.Callback) else list(given)
 
 
 class _Iterable:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
-from torch.func import functional_call, grad, vmap
+from torch.func import grad, vmap
 
 from pts_scott.errors import ArgumentError, WindowLossError
 from pts_scott.gradients import Losses, Tensors
@@ -62,7 +62,7 @@ class WindowGradients:
         size = sum(p.numel() for p in trainable.values())
         #: Windows for one pass.
         self.chunk = max(1, min(PASS_WINDOWS, PASS_NUMBERS // max(size, 1)))
-        self._names = tuple(trainable)
+        self._places = losses.places()
         self._together = True
 
     def __call__(self, parameters: Tensors, batch: Batch) -> Tensors:
@@ -96,9 +96,8 @@ class WindowGradients:
         )
 
     def _loss(self, parameters: Tensors, window: Batch) -> Tensor:
-        named = dict(zip(self._names, parameters, strict=True))
         batch = {name: values[None] for name, values in window.items()}
-        loss: Tensor = functional_call(self.losses, named, (batch,))
+        loss = self.losses.at(self._places, parameters, batch)
         if loss.shape != (1,):
             raise WindowLossError(
                 f"{type(self.losses.network).__name__}.loss gives shape "

@@ -73,16 +73,20 @@ def train(
 
 
 def reference_path(
-    method: str, optimizer: str, gamma: float | None, windows: WindowIndex, strata: Strata
+    method: str,
+    optimizer: str,
+    gamma: float | None,
+    windows: WindowIndex,
+    strata: Strata,
+    network: torch.nn.Module | None = None,
 ) -> list[list[torch.Tensor]]:
     """Parameters after every step, by the plain reference with the same draws."""
-    network = tiny_network()
-    losses = Losses(network)
+    losses = Losses(network or tiny_network(), windows.fields)
     names = list(losses.trainable())
     generators = Generators.from_seed(SEED)
 
     def loss(theta: list[torch.Tensor], window: int) -> torch.Tensor:
-        batch = windows.gather(torch.tensor([window]))
+        batch = windows.gather(torch.tensor([window]), losses.fields)
         return functional_call(losses, dict(zip(names, theta)), (batch,))[0]
 
     gradient = reference.window_gradient(loss)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import random
 import time
+from pathlib import Path
 
 import lightning.pytorch as pl
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from conftest import QUIET, TinyNetwork, quiet_trainer, tiny_network, wave_windows
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import (
+    EarlyStopping,
+    LearningRateMonitor,
+    ModelCheckpoint,
+)
 from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 
@@ -303,6 +309,15 @@ def test_lightnings_callbacks_and_loggers_work(tmp_path):
     assert "val_loss" in (tmp_path / "log" / "version_0" / "metrics.csv").read_text()
 
 
+def test_early_stopping_starts_anew_in_a_second_run():
+    stop = EarlyStopping(monitor="val_loss", patience=2, min_delta=1e9)
+    trainer = quiet_trainer(epochs=9, trainer_kwargs={**QUIET, "callbacks": stop})
+    for _ in range(2):
+        fit(trainer, validate=True)
+        assert trainer.history["epoch"].max() == 2
+        assert stop.stopped_epoch == 2
+
+
 def test_a_users_trainer_kwargs_are_not_changed():
     given = {**QUIET, "callbacks": [EarlyStopping("train_loss")]}
     trainer = quiet_trainer(trainer_kwargs=given)
@@ -391,8 +406,7 @@ def test_auto_compiles_small_networks_for_long_runs(
     monkeypatch.setattr("pts_scott.trainer._has_compiler", lambda: True)
     trainer = quiet_trainer(**{"compile": "auto", **arguments})
     decide = trainer._should_compile
-    assert decide(network, wave_windows(), stochastic=False) is expected
-    assert decide(network, wave_windows(), stochastic=True) is False
+    assert decide(network, wave_windows()) is expected
 
 
 def test_without_a_compiler_it_says_so_and_stays_eager(monkeypatch):
@@ -495,3 +509,72 @@ def test_what_the_trainer_decides_is_not_taken_from_trainer_kwargs(name):
 def test_a_gradient_budget_below_one_step_is_refused():
     with pytest.raises(ArgumentError, match="first step .* needs 112 gradients"):
         fit(quiet_trainer(gradient_budget=10, stratifier=Stratifier.series()))
+
+
+# -- schedulers, and what else of Lightning goes on ------------------------------------
+
+
+class Rates(pl.Callback):
+    """The step size in each epoch."""
+
+    def __init__(self) -> None:
+        self.rates: list[float] = []
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        self.rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+
+@pytest.mark.parametrize("compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_scheduler_is_stepped_after_each_epoch(compile):
+    rates = Rates()
+    trainer = quiet_trainer(
+        learning_rate=0.1,
+        epochs=3,
+        compile=compile,
+        scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.5),
+        trainer_kwargs={**QUIET, "callbacks": [rates]},
+    )
+    trainer.fit(tiny_network(torch.float32), wave_windows(torch.float32))
+    # A callback is asked before the module, which steps.
+    assert rates.rates == pytest.approx([0.1, 0.05, 0.025])
+
+
+@pytest.mark.parametrize("validated", [False, True])
+def test_a_plateau_is_seen_by_the_right_loss(validated):
+    seen = []
+
+    class Plateau(torch.optim.lr_scheduler.ReduceLROnPlateau):
+        def step(self, metrics, epoch=None):
+            seen.append(float(metrics))
+            super().step(metrics, epoch)
+
+    trainer = quiet_trainer(epochs=2, scheduler=Plateau)
+    windows = wave_windows()
+    trainer.fit(tiny_network(), windows, windows.last() if validated else None)
+    history = trainer.history
+    last = history.groupby("epoch").last()["train_loss"]
+    expected = history["val_loss"].dropna() if validated else last
+    assert seen == pytest.approx(expected.tolist())
+
+
+def test_the_monitor_of_the_step_size_works(tmp_path):
+    logger = CSVLogger(tmp_path)
+    trainer = quiet_trainer(
+        epochs=2,
+        scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.5),
+        trainer_kwargs={
+            **QUIET,
+            "logger": logger,
+            "log_every_n_steps": 1,
+            "callbacks": [LearningRateMonitor()],
+        },
+    )
+    trainer.fit(tiny_network(), wave_windows())
+    logged = pd.read_csv(Path(logger.log_dir) / "metrics.csv")
+    assert logged["lr-SGD"].dropna().nunique() == 2
+
+
+@pytest.mark.parametrize("given", [3, lambda optimizer: optimizer])
+def test_what_is_no_scheduler_is_refused(given):
+    with pytest.raises(ArgumentError, match="scheduler"):
+        quiet_trainer(scheduler=given).fit(tiny_network(), wave_windows())
