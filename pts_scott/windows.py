@@ -35,6 +35,14 @@ Batch = dict[str, Tensor]
 
 CONTEXTS = ("full", "padded")
 
+WINDOW_FIELDS = (
+    "past_target",
+    "future_target",
+    "past_observed_values",
+    "future_observed_values",
+    "past_is_pad",
+)
+
 
 @dataclass(frozen=True)
 class SeriesStore:
@@ -92,7 +100,7 @@ class SeriesStore:
         """
         if hasattr(dataset, "series_store"):
             return dataset.series_store(freq, dtype)  # type: ignore[no-any-return]
-        values = _GrowingArray(dtype)
+        values = GrowingArray(dtype)
         lengths = array("q")
         starts: list[Any] = []
         item_ids: list[str] = []
@@ -194,7 +202,7 @@ class SeriesStore:
         )
 
 
-class _GrowingArray:
+class GrowingArray:
     """Series written one behind the other, in the type they stay, and held once."""
 
     def __init__(self, dtype: torch.dtype) -> None:
@@ -320,6 +328,11 @@ class WindowIndex:
 
     def __len__(self) -> int:
         return self._size
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the fields in a batch."""
+        return WINDOW_FIELDS
 
     @property
     def device(self) -> torch.device:
