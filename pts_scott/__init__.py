@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         SimpleFeedForwardEstimator,
         VAREstimator,
     )
+    from pts_scott.library import with_scott
     from pts_scott.strata import Strata
     from pts_scott.stratifier import Stratifier
     from pts_scott.trainer import ScottTrainer
@@ -32,6 +33,7 @@ __all__ = [
     "Stratifier",
     "VAREstimator",
     "WindowIndex",
+    "with_scott",
 ]
 
 # Where the public names live. They are imported when they are first used: torch and
@@ -43,6 +45,7 @@ _MODULES = {
     "Strata": "strata",
     "Stratifier": "stratifier",
     "WindowIndex": "windows",
+    "with_scott": "library",
 }
 
 

@@ -128,16 +128,46 @@ class ScottEstimator(Estimator):
         Predictor
             A predictor of the stack's own class.
         """
+        return self._train(training_data, validation_data, None, loader)
+
+    def train_from(
+        self,
+        predictor: Predictor,
+        training_data: Dataset,
+        validation_data: Dataset | None = None,
+        **loader: Any,
+    ) -> Predictor:
+        """Train from the parameters of a predictor on.
+
+        Parameters
+        ----------
+        predictor
+            What an estimator with the same arguments has trained before.
+        training_data, validation_data, **loader
+            As for `train`.
+        """
+        return self._train(training_data, validation_data, predictor, loader)
+
+    def _train(
+        self,
+        training_data: Dataset,
+        validation_data: Dataset | None,
+        predictor: Predictor | None,
+        loader: dict[str, Any],
+    ) -> Predictor:
         known = ("training_data", "validation_data", *LOADER_ARGUMENTS)
         check_names(f"{type(self).__name__}.train", loader, known)
         windows = self.create_windows(training_data)
         validation = None
         if validation_data is not None:
             validation = self.create_windows(validation_data).last()
-        return self.train_windows(windows, validation)
+        return self.train_windows(windows, validation, predictor)
 
     def train_windows(
-        self, windows: WindowIndex, validation: WindowIndex | None = None
+        self,
+        windows: WindowIndex,
+        validation: WindowIndex | None = None,
+        from_predictor: Predictor | None = None,
     ) -> Predictor:
         """Train on windows that were made before, by `create_windows`.
 
@@ -147,6 +177,8 @@ class ScottEstimator(Estimator):
             The windows to train on; several trainings can share them.
         validation
             Windows that give ``val_loss``, all of them.
+        from_predictor
+            Whose parameters training begins with; None for new ones.
         """
         dimensions = windows.series.dimensions
         if dimensions is not None and not self.multivariate:
@@ -157,6 +189,8 @@ class ScottEstimator(Estimator):
         seed = self.trainer.next_seed()
         with isolated(seed, self.trainer.device):
             network = self.create_network(dimensions)
+            if from_predictor is not None:
+                _load_parameters(network, from_predictor)
             self.trainer.fit(network, windows, validation, seed=seed)
         return self.create_predictor(network, dimensions)
 
@@ -433,3 +467,15 @@ class VAREstimator(ScottEstimator):
             dimensions=dimensions,
             scaling=self.scaling,
         )
+
+
+def _load_parameters(network: nn.Module, predictor: Predictor) -> None:
+    trained = getattr(predictor, "prediction_net", None)
+    try:
+        network.load_state_dict(trained.state_dict())  # type: ignore[union-attr]
+    except (AttributeError, RuntimeError) as error:
+        raise ArgumentError(
+            "the predictor is not of this estimator: its parameters do not fit "
+            f"{type(network).__name__}. Train from one that an estimator with the same "
+            "arguments has made."
+        ) from error

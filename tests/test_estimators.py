@@ -226,6 +226,20 @@ def test_training_lowers_the_loss_on_real_exchange_rates(cls, exchange_rate):
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
+def test_training_goes_on_from_a_predictor(cls):
+    data = dataset(seasonal(), "h")
+    predictor = make(cls, trainer=quiet_trainer()).train(data)
+    standing = quiet_trainer(learning_rate=1e-12, num_batches_per_epoch=1)
+    again = make(cls, trainer=standing).train_from(predictor, data)
+    for x, y in zip(
+        predictor.prediction_net.parameters(), again.prediction_net.parameters()
+    ):
+        torch.testing.assert_close(x, y)
+    with pytest.raises(ArgumentError, match="not of this estimator"):
+        make(cls).train_from(object(), data)
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
 def test_one_seed_gives_one_model_and_global_state_does_not_matter(cls):
     def trained():
         predictor = make(cls, trainer=quiet_trainer(seed=3)).train(

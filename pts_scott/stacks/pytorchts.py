@@ -1,36 +1,39 @@
 """The PyTorchTS stack: its networks, its predictor, and its trainer's interface."""
 
 # No postponed annotations here: GluonTS' ``validated`` reads them as types.
-import warnings
-from typing import Any, List, Optional
+from pathlib import Path
+from typing import Any, Dict, List, Optional
 
 import torch
+from gluonts.core import serde
 from gluonts.core.component import validated
+from gluonts.dataset.common import Dataset
+from gluonts.model.predictor import Predictor
 from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.torch.modules.distribution_output import DistributionOutput
-from gluonts.transform import InstanceSplitter, Transformation
+from gluonts.transform import Transformation
 from pts import Trainer
+from pts.model import PyTorchEstimator
 from pts.model.n_beats.n_beats_network import NBEATSNetwork as LibraryNBEATS
-from pts.model.n_beats.n_beats_network import NBEATSTrainingNetwork
-from pts.model.simple_feedforward import (
-    SimpleFeedForwardPredictionNetwork,
-    SimpleFeedForwardTrainingNetwork,
-)
-from pts.modules import MeanScaler, StudentTOutput
+from pts.model.simple_feedforward import SimpleFeedForwardPredictionNetwork
+from pts.modules import StudentTOutput
 from torch import Tensor, nn
 
-from pts_scott.errors import WindowLossError
-from pts_scott.networks import (
-    NBEATSHead,
-    context_scale,
-    mape_loss,
-    mase_loss,
-    observed_mean,
-    smape_loss,
-)
-from pts_scott.windows import WindowIndex
+from pts_scott.instances import InstanceIndex
+from pts_scott.networks import NBEATSHead, observed_mean
+from pts_scott.pipelines import Pipeline
+from pts_scott.randomness import isolated
+from pts_scott.stacks.pytorchts_losses import ContextScaler, LibraryLosses
 
 NAME = "pytorchts"
+
+#: Bases of the estimators whose training can be replaced.
+LIBRARY_ESTIMATORS = (PyTorchEstimator,)
+
+#: Arguments of estimators about training: PyTorchTS has them in its trainer.
+TRAINER_DECIDES: Dict[str, str] = {}
+
+STATISTICS = 1024  # windows, for layers that need a look at the data first
 
 
 class TrainerBase(Trainer):  # type: ignore[misc]
@@ -47,7 +50,8 @@ class TrainerBase(Trainer):  # type: ignore[misc]
         Parameters
         ----------
         net
-            The training network; SimpleFeedForward's and N-BEATS' can be trained.
+            The training network. Its loss of each window is taken in place of the mean
+            over a batch.
         train_iter, validation_iter
             The loaders that the estimator made. Their windows are found again in the
             dataset behind them and gathered as tensors.
@@ -55,99 +59,25 @@ class TrainerBase(Trainer):  # type: ignore[misc]
         Raises
         ------
         WindowLossError
-            If the network gives no loss for each window.
+            If the network returns no loss.
         """
-        losses = _window_losses(net)
+        windows = _windows_behind(train_iter)
         validation = None
         if validation_iter is not None:
-            validation = _windows_behind(validation_iter).last()
-        self.fit(losses, _windows_behind(train_iter), validation)  # type: ignore[attr-defined]
+            validation = _windows_behind(validation_iter)
+        network = LibraryLosses(net)
+        numbers = torch.linspace(0, len(windows) - 1, STATISTICS, dtype=torch.float64)
+        network.fit_statistics(windows.gather(numbers.long().unique()))
+        self.fit(network, windows, validation)  # type: ignore[attr-defined]
 
 
-def _windows_behind(loader: Any) -> WindowIndex:
+def _windows_behind(loader: Any) -> InstanceIndex:
     """The windows that a loader of PyTorchTS draws from."""
     transformed = loader.dataset.transformed_dataset
-    splitters = [
-        part
-        for part in transformed.transformation.transformations
-        if isinstance(part, InstanceSplitter)
-    ]
     dataset = transformed.base_dataset
     while hasattr(dataset, "iterable"):  # GluonTS' Cached and Cyclic
         dataset = dataset.iterable
-    entries = list(dataset)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        freq = entries[0]["start"].freq if entries else None
-    # Like GluonTS' samplers, which let a context begin before its series.
-    return WindowIndex.from_dataset(
-        entries,
-        freq,
-        splitters[0].past_length,
-        splitters[0].future_length,
-        context="padded",
-    )
-
-
-def _window_losses(net: nn.Module) -> nn.Module:
-    for library, wrapper in _WRAPPERS.items():
-        if isinstance(net, library):
-            return wrapper(net)
-    raise WindowLossError(
-        f"{type(net).__name__} returns the mean loss of a batch; the method needs one "
-        "loss a window, because strata have weights. Use an estimator of pts_scott, or "
-        "call trainer.fit(network, windows) with a network that has "
-        "loss(past_target, future_target)."
-    )
-
-
-class _LibraryFeedForward(nn.Module):
-    """One loss a window of PyTorchTS' feed-forward training network."""
-
-    def __init__(self, net: SimpleFeedForwardTrainingNetwork) -> None:
-        super().__init__()
-        self.net = net
-
-    def loss(self, past_target: Tensor, future_target: Tensor) -> Tensor:
-        # As its get_distr, but a context of zeros does not borrow the batch's scale.
-        scale = context_scale(past_target, torch.ones_like(past_target))
-        if not self.net.mean_scaling:
-            scale = torch.ones_like(scale)
-        args = self.net.distr_args_proj(self.net.mlp(past_target / scale))
-        distribution = self.net.distr_output.distribution(args, scale=scale)
-        return -distribution.log_prob(future_target).mean(dim=1)
-
-
-class _LibraryNBEATS(nn.Module):
-    """One loss a window of PyTorchTS' N-BEATS training network."""
-
-    def __init__(self, net: NBEATSTrainingNetwork) -> None:
-        super().__init__()
-        self.net = net
-
-    def loss(self, past_target: Tensor, future_target: Tensor) -> Tensor:
-        forecast = LibraryNBEATS.forward(self.net, past_target)
-        observed = torch.ones_like(future_target)
-        if self.net.loss_function == "MAPE":
-            return mape_loss(forecast, future_target, observed)
-        if self.net.loss_function == "sMAPE":
-            return smape_loss(forecast, future_target, observed)
-        past = torch.ones_like(past_target)
-        period = self.net.periodicity
-        return mase_loss(forecast, future_target, observed, past_target, past, period)
-
-
-_WRAPPERS = {
-    SimpleFeedForwardTrainingNetwork: _LibraryFeedForward,
-    NBEATSTrainingNetwork: _LibraryNBEATS,
-}
-
-
-class ContextScaler(MeanScaler):  # type: ignore[misc]
-    """PyTorchTS' mean scaler, but a context of zeros does not borrow its neighbours'."""
-
-    def compute_scale(self, data: Tensor, observed_indicator: Tensor) -> Tensor:
-        return context_scale(data, observed_indicator).squeeze(1)
+    return Pipeline.read(transformed.transformation).windows(dataset)
 
 
 class SimpleFeedForwardNetwork(SimpleFeedForwardPredictionNetwork):  # type: ignore[misc]
@@ -262,3 +192,85 @@ def make_predictor(
         input_transform=input_transform,
         device=device,
     )
+
+
+def with_trainer(arguments: Dict[str, Any], trainer: Any) -> Dict[str, Any]:
+    """The arguments of a library's estimator, with its trainer."""
+    return {**arguments, "trainer": trainer}
+
+
+def train_model(
+    estimator: Any,
+    training_data: Dataset,
+    validation_data: Optional[Dataset] = None,
+    **loader: Any,
+) -> Any:
+    """PyTorchTS' own ``train_model``, which calls the trainer.
+
+    Parameters
+    ----------
+    estimator
+        An estimator of PyTorchTS with a `ScottTrainer`.
+    training_data, validation_data
+        Entries with ``start`` and ``target``, and what else the model asks for.
+    **loader
+        What PyTorchTS' loaders take. Windows are gathered as tensors, so that no worker
+        is needed; and torch 2 refuses to prefetch without one.
+    """
+    loader.update(num_workers=0, prefetch_factor=None)
+    trainer = estimator.trainer
+    with isolated(trainer.next_seed(), trainer.device):  # of initial weights, too
+        output = estimator.library_estimator.train_model(
+            estimator, training_data, validation_data, **loader
+        )
+        if not _can_be_read_back(output.predictor.prediction_net):
+            predictor = RebuiltPredictor.like(output.predictor, estimator)
+            output = output._replace(predictor=predictor)
+    return output
+
+
+class RebuiltPredictor(PyTorchPredictor):  # type: ignore[misc]
+    """A predictor whose network its estimator makes again when it is read back.
+
+    PyTorchTS can't write down the prediction networks of N-BEATS, LSTNet, TempFlow and
+    TimeGrad, or can't read them again.
+    """
+
+    estimator: Any
+
+    @classmethod
+    def like(cls, predictor: PyTorchPredictor, estimator: Any) -> "RebuiltPredictor":
+        """The same predictor, which knows the estimator that made it."""
+        rebuilt = cls.__new__(cls)
+        rebuilt.__dict__.update(predictor.__dict__, estimator=estimator)
+        return rebuilt
+
+    def serialize(self, path: Path) -> None:
+        Predictor.serialize(self, path)
+        (path / "estimator.json").write_text(serde.dump_json(self.estimator))
+        torch.save(self.prediction_net.state_dict(), path / "prediction_net_state")
+
+    @classmethod
+    def deserialize(
+        cls, path: Path, device: Optional[torch.device] = None
+    ) -> "RebuiltPredictor":
+        estimator = serde.load_json((path / "estimator.json").read_text())
+        device = torch.device("cpu" if device is None else device)
+        with isolated(0, device):  # its initial weights are replaced
+            network = estimator.create_training_network(device)
+            transformation = estimator.create_transformation()
+            predictor = estimator.create_predictor(transformation, network, device)
+        state = torch.load(
+            path / "prediction_net_state", map_location=device, weights_only=True
+        )
+        predictor.prediction_net.load_state_dict(state)
+        return cls.like(predictor, estimator)
+
+
+def _can_be_read_back(network: nn.Module) -> bool:
+    """Whether the library can write a network down, and make it again from that."""
+    try:
+        serde.load_json(serde.dump_json(network))
+    except Exception:  # each of its networks fails in a way of its own
+        return False
+    return True

@@ -1,21 +1,389 @@
-"""PyTorchTS: ScottTrainer in place of its trainer, and its networks' losses."""
+"""PyTorchTS: ScottTrainer in place of its trainer, for every model: one contract."""
 
 from __future__ import annotations
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import dataset, quiet_trainer
+from test_instances import library_batch, splits_of
 
 pts = pytest.importorskip("pts", reason="the GluonTS stack has no PyTorchTS")
 
+from gluonts.core import serde  # noqa: E402
+from gluonts.dataset.common import ListDataset  # noqa: E402
+from gluonts.evaluation import (  # noqa: E402
+    Evaluator,
+    MultivariateEvaluator,
+    make_evaluation_predictions,
+)
+from gluonts.transform import Chain, SelectFields  # noqa: E402
+from pts.model import get_module_forward_input_names  # noqa: E402
+from pts.model.causal_deepar import CausalDeepAREstimator  # noqa: E402
+from pts.model.deepar import DeepAREstimator  # noqa: E402
+from pts.model.deepvar import DeepVAREstimator  # noqa: E402
+from pts.model.lstnet import LSTNetEstimator  # noqa: E402
 from pts.model.n_beats import NBEATSEstimator  # noqa: E402
 from pts.model.n_beats.n_beats_network import NBEATSTrainingNetwork  # noqa: E402
 from pts.model.simple_feedforward import SimpleFeedForwardEstimator  # noqa: E402
+from pts.model.tempflow import TempFlowEstimator  # noqa: E402
+from pts.model.tft import TemporalFusionTransformerEstimator  # noqa: E402
+from pts.model.time_grad import TimeGradEstimator  # noqa: E402
+from pts.model.transformer import TransformerEstimator  # noqa: E402
+from pts.model.transformer_tempflow import TransformerTempFlowEstimator  # noqa: E402
 
-from pts_scott.errors import MissingValuesError, WindowLossError  # noqa: E402
+from pts_scott import ScottTrainer, with_scott  # noqa: E402
+from pts_scott.errors import (  # noqa: E402
+    ArgumentError,
+    MissingValuesError,
+    ScottWarning,
+    WindowLossError,
+)
+from pts_scott.gradients import Losses  # noqa: E402
+from pts_scott.lightning_loop import evaluate  # noqa: E402
 from pts_scott.networks import mape_loss, smape_loss  # noqa: E402
-from pts_scott.stacks.pytorchts import _window_losses  # noqa: E402
+from pts_scott.pipelines import Pipeline  # noqa: E402
+from pts_scott.randomness import isolated  # noqa: E402
+from pts_scott.stacks.pytorchts_losses import LibraryLosses, one_by_one  # noqa: E402
+
+LENGTHS = {"freq": "H", "prediction_length": 4, "context_length": 12}
+LAGS = {**LENGTHS, "lags_seq": [1, 2, 24], "num_cells": 8}
+TRANSFORMER = {
+    **{k: v for k, v in LAGS.items() if k != "num_cells"},
+    "d_model": 8,
+    "num_heads": 2,
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 1,
+    "dim_feedforward_scale": 2,
+}
+FLOW = {"target_dim": 4, "n_blocks": 2, "hidden_size": 8, "conditioning_length": 8}
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Model:
+    """An estimator with its arguments, and the data that it takes."""
+
+    estimator: type
+    arguments: dict[str, Any]
+    multivariate: bool = False
+    control: bool = False
+    random: bool = False  # its loss draws random numbers
+    fall: float = 0.1  # by which share of its size the loss falls in 60 steps
+    learning_rate: float = 1e-2
+    steps: int = 60
+
+
+MODELS = {
+    "SimpleFeedForward": Model(SimpleFeedForwardEstimator, LENGTHS),
+    "N-BEATS": Model(
+        NBEATSEstimator,
+        {**LENGTHS, "num_stacks": 2, "widths": [16]},
+    ),
+    "DeepAR": Model(DeepAREstimator, {**LAGS, "input_size": 11}),
+    "Causal DeepAR": Model(
+        CausalDeepAREstimator, {**LAGS, "input_size": 15}, control=True
+    ),
+    "Transformer": Model(TransformerEstimator, {**TRANSFORMER, "input_size": 30}),
+    "TFT": Model(
+        TemporalFusionTransformerEstimator,
+        {**LENGTHS, "variable_dim": 8, "embed_dim": 8},
+    ),
+    "LSTNet": Model(
+        LSTNetEstimator,
+        {
+            **{"freq": "H", "prediction_length": 4, "context_length": 24},
+            **{"num_series": 4, "channels": 8, "skip_size": 4, "ar_window": 6},
+            **{"kernel_size": 6},
+        },
+        multivariate=True,
+    ),
+    "DeepVAR": Model(
+        DeepVAREstimator, {**LAGS, "input_size": 23, "target_dim": 4}, multivariate=True
+    ),
+    "TempFlow": Model(
+        TempFlowEstimator, {**LAGS, **FLOW, "input_size": 20}, multivariate=True
+    ),
+    "Transformer TempFlow": Model(
+        TransformerTempFlowEstimator,
+        {
+            **{k: v for k, v in TRANSFORMER.items() if k != "dim_feedforward_scale"},
+            **{**FLOW, "input_size": 20, "dim_feedforward_scale": 2},
+        },
+        multivariate=True,
+        learning_rate=1e-3,
+        fall=0.05,
+    ),
+    "TimeGrad": Model(
+        TimeGradEstimator,
+        {
+            **{**LAGS, "input_size": 20, "target_dim": 4, "diff_steps": 10},
+            **{"conditioning_length": 8, "residual_channels": 4, "residual_layers": 2},
+        },
+        multivariate=True,
+        random=True,
+        fall=0.3,
+        steps=100,
+    ),
+}
+FORECASTING = [name for name, model in MODELS.items() if not model.control]
+
+
+def data_of(model: Model, missing: bool = False, length: int = 160) -> ListDataset:
+    generator = np.random.default_rng(0)
+    time = np.arange(length)
+    entries = []
+    for number in range(4):
+        target = 4 + number + np.sin(2 * np.pi * (time + number) / 12)
+        target = target + 0.1 * generator.standard_normal(length)
+        if missing:
+            target[60:66] = np.nan
+        entry = {"item_id": f"s{number}", "start": "2024-01-01", "target": target}
+        control = np.cos(2 * np.pi * time / 12)
+        entries.append({**entry, "control": control} if model.control else entry)
+    if model.multivariate:
+        target = np.stack([entry["target"] for entry in entries])
+        entries = [{"item_id": "all", "start": "2024-01-01", "target": target}]
+    return ListDataset(entries, freq="H", one_dim_target=not model.multivariate)
+
+
+def estimator_of(name: str, **trainer: Any) -> Any:
+    model = MODELS[name]
+    settings = {"optimizer": "adam", "learning_rate": model.learning_rate}
+    settings |= {"num_batches_per_epoch": model.steps, "batch_size": 8, **trainer}
+    return with_scott(model.estimator)(
+        **model.arguments, trainer=quiet_trainer(**settings)
+    )
+
+
+def chain_of(estimator: Any, net: torch.nn.Module, mode: str = "training") -> Chain:
+    """The library's own pipeline, as its train_model puts it together."""
+    names = get_module_forward_input_names(net)
+    return (
+        estimator.create_transformation()
+        + estimator.create_instance_splitter(mode)
+        + SelectFields(names)
+    )
+
+
+def network_of(estimator: Any, seed: int = 1) -> torch.nn.Module:
+    with isolated(seed, CPU):
+        return estimator.create_training_network(CPU)
+
+
+def batch_of(name: str, missing: bool = False, size: int = 16) -> Any:
+    """A network, and a batch of windows for it."""
+    estimator = estimator_of(name)
+    net = network_of(estimator)
+    data = data_of(MODELS[name], missing)
+    windows = Pipeline.read(chain_of(estimator, net)).windows(data)
+    numbers = torch.linspace(30, len(windows) - 1, size).long()
+    return net, windows, numbers
+
+
+def library_loss(net: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    output = net(**{name: values.clone() for name, values in batch.items()})
+    return output[0] if isinstance(output, (list, tuple)) else output
+
+
+# -- what goes in ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_batches_are_those_of_the_librarys_splitter(name, missing):
+    estimator, data = estimator_of(name), data_of(MODELS[name], missing)
+    chain = chain_of(estimator, network_of(estimator))
+    windows = Pipeline.read(chain).windows(data)
+    generator = torch.Generator().manual_seed(0)
+    ends = torch.tensor([0, len(windows) - 1])
+    numbers = torch.cat([ends, windows.draw(30, generator)])
+    splits = [splits_of(windows)[number] for number in numbers.tolist()]
+    found, expected = windows.gather(numbers), library_batch(chain, list(data), splits)
+    assert set(found) == set(expected)
+    for key, values in expected.items():
+        assert found[key].dtype == values.dtype, key
+        same = torch.equal(found[key], values) or torch.equal(
+            found[key].nan_to_num(), values.nan_to_num()
+        )
+        assert same, key
+
+
+# -- one loss a window ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_window_losses_have_the_librarys_mean(name):
+    net, windows, numbers = batch_of(name)
+    losses = LibraryLosses(net)
+    batch = windows.gather(numbers)
+    losses.fit_statistics(windows.gather(torch.arange(len(windows))))
+    losses.eval()
+    with torch.no_grad():
+        with isolated(3, CPU):
+            found = losses.loss(**{name: v.clone() for name, v in batch.items()})
+        with isolated(3, CPU):
+            expected = library_loss(net, batch)
+    assert found.shape == (len(numbers),)
+    torch.testing.assert_close(found.mean(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("name", [n for n, m in MODELS.items() if not m.random])
+def test_each_is_the_librarys_loss_of_that_window_alone(name, missing):
+    if missing and name in ("SimpleFeedForward", "N-BEATS"):
+        pytest.skip("the library has no mask for missing values here")
+    net, windows, numbers = batch_of(name, missing)
+    losses = LibraryLosses(net)
+    losses.fit_statistics(windows.gather(torch.arange(30, len(windows))))
+    losses.eval()
+    batch = windows.gather(numbers)
+    with torch.no_grad():
+        together = losses.loss(**{name: v.clone() for name, v in batch.items()})
+        alone = one_by_one(net, {name: v.clone() for name, v in batch.items()})
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_an_anchor_of_window_losses_is_unbiased():
+    """E Σ w_i f_ξi over strata is the mean over all windows: what a mean would miss."""
+    from pts_scott import Stratifier
+
+    net, windows, _ = batch_of("DeepAR")
+    losses = LibraryLosses(net).eval()
+    with torch.no_grad():
+        every = losses.loss(**windows.gather(torch.arange(len(windows)))).double()
+    strata = Stratifier.custom(
+        lambda item_id, start, instance: item_id == "s0" and start.hour < 3
+    ).stratify(windows)
+    generator = torch.Generator().manual_seed(0)
+    draws = strata.draw(2, generator, 4000).reshape(4000, len(strata), 2)
+    weighted = (every[draws].mean(dim=2) * strata.weights).sum(dim=1)
+    plain = every[draws].flatten(1).mean(dim=1)  # what the batch's mean would estimate
+    error = weighted.std() / 4000**0.5
+    assert abs(weighted.mean() - every.mean()) < 5 * error
+    assert abs(plain.mean() - every.mean()) > 20 * plain.std() / 4000**0.5
+
+
+class Unknown(torch.nn.Module):
+    """A network of somebody else, with a mean over the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(12, 4)
+
+    def forward(self, past_target, future_target):
+        return (self.linear(past_target) - future_target).square().mean()
+
+
+def test_an_unknown_network_is_asked_window_by_window():
+    with pytest.warns(ScottWarning, match="Unknown is not known here"):
+        losses = LibraryLosses(Unknown())
+    past, future = torch.randn(5, 12), torch.randn(5, 4)
+    found = losses.loss(past_target=past, future_target=future)
+    expected = (losses.wrapped.linear(past) - future).square().mean(dim=1)
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_network_without_a_loss_is_refused():
+    with pytest.raises(WindowLossError, match="does not return a loss first"):
+        one_by_one(torch.nn.Identity(), {"input": torch.ones(2, 3)})
+
+
+# -- what comes out -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained() -> dict[str, Any]:
+    """Every model after a few steps."""
+    return {
+        name: estimator_of(name, num_batches_per_epoch=6).train(data_of(MODELS[name]))
+        for name in FORECASTING
+    }
+
+
+@pytest.mark.parametrize("method", ["scott", "plain"])
+@pytest.mark.parametrize("name", MODELS)
+def test_it_trains_and_the_loss_falls(name, method):
+    model = MODELS[name]
+    estimator, data = estimator_of(name, method=method), data_of(model)
+    output = estimator.train_model(data)
+    net = output.trained_net
+    windows = Pipeline.read(chain_of(estimator, net)).windows(data)
+    untrained = LibraryLosses(network_of(estimator, estimator.trainer.seed))
+    untrained.fit_statistics(windows.gather(torch.arange(len(windows))))
+    losses = []
+    for network in (untrained, LibraryLosses(net)):
+        with isolated(0, CPU):
+            losses.append(float(evaluate(Losses(network, windows.fields), windows)))
+    before, after = losses
+    assert after < before - model.fall * abs(before)
+    history = estimator.trainer.history
+    assert history["step"].iloc[-1] == model.steps
+    assert (history["anchors"].iloc[-1] > 0) == (method == "scott")
+
+
+@pytest.mark.parametrize("name", FORECASTING)
+def test_its_predictor_forecasts_and_backtests(name, trained):
+    model = MODELS[name]
+    forecasts, truth = make_evaluation_predictions(
+        data_of(model), trained[name], num_samples=20
+    )
+    forecasts, truth = list(forecasts), list(truth)
+    assert all(np.isfinite(f.quantile(0.5)).all() for f in forecasts)
+    evaluation = MultivariateEvaluator if model.multivariate else Evaluator
+    metrics, _ = evaluation(num_workers=0)(truth, forecasts)
+    assert np.isfinite(metrics["ND"])
+
+
+def forecast_with_seed(predictor: Any, entries: list[Any]) -> np.ndarray:
+    with isolated(0, CPU):
+        return next(iter(predictor.predict(entries, num_samples=5))).quantile(0.5)
+
+
+def test_predictors_survive_into_a_fresh_process(trained, tmp_path):
+    names, expected = FORECASTING, {}
+    data = {name: list(data_of(MODELS[name])) for name in names}
+    for name in names:
+        (tmp_path / name).mkdir()
+        trained[name].serialize(tmp_path / name)
+        expected[name] = forecast_with_seed(trained[name], data[name])
+    (tmp_path / "data.pickle").write_bytes(pickle.dumps((data, expected)))
+    script = f"""
+        import pickle, warnings
+        from pathlib import Path
+        warnings.simplefilter("ignore")
+        import numpy as np
+        from gluonts.model.predictor import Predictor
+        folder = Path({str(tmp_path)!r})
+        from test_pytorchts import forecast_with_seed
+        data, expected = pickle.loads((folder / "data.pickle").read_bytes())
+        for name, entries in data.items():
+            predictor = Predictor.deserialize(folder / name)
+            found = forecast_with_seed(predictor, entries)
+            np.testing.assert_allclose(found, expected[name], rtol=1e-5, err_msg=name)
+            print(name)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.stdout.splitlines() == names, done.stderr[-2000:]
+
+
+# -- the library's estimators, untouched ----------------------------------------------
 
 
 def rows(length: int = 120) -> np.ndarray:
@@ -27,39 +395,37 @@ def test_it_is_a_trainer_of_pytorchts():
     assert isinstance(quiet_trainer(), pts.Trainer)
 
 
-@pytest.mark.parametrize(
-    ("cls", "kwargs"),
-    [
-        (SimpleFeedForwardEstimator, {}),
-        (NBEATSEstimator, {"num_stacks": 2, "widths": [16]}),
-    ],
-)
-def test_the_librarys_own_estimators_take_it_untouched(cls, kwargs):
-    trainer = quiet_trainer(
-        optimizer="adam", anchor_batch_size=16, num_batches_per_epoch=200
+@pytest.mark.parametrize("name", ["SimpleFeedForward", "N-BEATS", "DeepAR", "TimeGrad"])
+def test_the_librarys_own_estimators_take_it_untouched(name):
+    model = MODELS[name]
+    trainer = quiet_trainer(optimizer="adam", batch_size=8)
+    data = data_of(model)
+    predictor = model.estimator(**model.arguments, trainer=trainer).train(
+        data, validation_data=data, prefetch_factor=None
     )
-    estimator = cls(
-        freq="H", prediction_length=4, context_length=12, trainer=trainer, **kwargs
-    )
-    data = dataset(rows(), "H")
-    predictor = estimator.train(data, validation_data=data, prefetch_factor=None)
-    history = trainer.history
-    assert history["train_loss"].tail(3).mean() < history["train_loss"].head(3).mean()
-    assert history["val_loss"].notna().sum() == 1
-    (forecast, _) = predictor.predict(data, num_samples=10)
+    assert trainer.history["val_loss"].notna().sum() == 1
+    forecast = next(iter(predictor.predict(data, num_samples=10)))
     assert np.isfinite(forecast.mean).all()
 
 
-@pytest.mark.parametrize("name", ["feedforward", "nbeats"])
-def test_the_window_losses_have_the_librarys_mean(name):
-    cls = SimpleFeedForwardEstimator if name == "feedforward" else NBEATSEstimator
-    estimator = cls(freq="H", prediction_length=4, context_length=12)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        net = estimator.create_training_network(torch.device("cpu"))
-        past, future = 1 + torch.rand(6, 12), 1 + torch.rand(6, 4)
-    losses = _window_losses(net).loss(past, future)
-    torch.testing.assert_close(losses.mean(), net(past, future), rtol=1e-5, atol=1e-6)
+def test_with_scott_needs_no_prefetch_factor_and_is_serialised():
+    estimator = estimator_of("DeepAR", gamma=0.2)
+    assert issubclass(type(estimator), DeepAREstimator)
+    for again in (
+        serde.load_json(serde.dump_json(estimator)),
+        pickle.loads(pickle.dumps(estimator)),
+    ):
+        assert type(again) is type(estimator)
+        assert again.trainer.settings.gamma == 0.2
+    with pytest.raises(ArgumentError, match="takes a class of PyTorchEstimator"):
+        with_scott(ScottTrainer)
+
+
+def test_one_seed_gives_one_model():
+    data = data_of(MODELS["DeepAR"])
+    one, other = (estimator_of("DeepAR").train_model(data).trained_net for _ in range(2))
+    for x, y in zip(one.parameters(), other.parameters()):
+        torch.testing.assert_close(x, y, rtol=0, atol=0)
 
 
 def test_percentage_losses_are_the_librarys_own():
@@ -89,16 +455,16 @@ def test_percentage_losses_are_the_librarys_own():
     )
 
 
-def test_a_network_that_gives_only_a_mean_is_refused_with_what_to_do():
-    with pytest.raises(WindowLossError, match="Use an estimator of pts_scott"):
-        quiet_trainer()(net=torch.nn.Linear(1, 1), train_iter=[])
-
-
 def test_missing_values_are_refused_where_the_library_has_no_mask():
     gaps = rows()
     gaps[1, 50] = np.nan
-    estimator = SimpleFeedForwardEstimator(
-        freq="H", prediction_length=4, context_length=12, trainer=quiet_trainer()
-    )
+    estimator = SimpleFeedForwardEstimator(**LENGTHS, trainer=quiet_trainer())
     with pytest.raises(MissingValuesError, match="'1' has no value at 1990-01-03 02:00"):
         estimator.train(dataset(gaps, "H"), prefetch_factor=None)
+
+
+def test_the_documentation_lists_every_model():
+    text = (Path(__file__).parents[2] / "docs/models.md").read_text()
+    part = text.split("## PyTorchTS")[1].split("## What")[0]
+    listed = re.findall(r"^\| ([^|]+?) \| yes", part, flags=re.M)
+    assert listed == list(MODELS)

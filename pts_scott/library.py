@@ -1,0 +1,146 @@
+"""The libraries' own estimators, trained by a `ScottTrainer`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+from gluonts.core import serde
+from gluonts.dataset.common import Dataset
+
+from pts_scott._arguments import check_names
+from pts_scott.errors import ArgumentError
+from pts_scott.stacks import stack
+from pts_scott.trainer import ScottTrainer
+
+
+@functools.cache
+def with_scott(estimator: type) -> type:
+    """An estimator class of the library that trains with SCott.
+
+    Parameters
+    ----------
+    estimator
+        A class of the library's torch estimators, e.g. ``DeepAREstimator``.
+
+    Returns
+    -------
+    type
+        A subclass with the same arguments and ``trainer``, a `ScottTrainer`. It keeps
+        the model, its features, scaling and loss, and is serialised like its parent.
+        Arguments about training are the trainer's; given to the estimator, they raise.
+
+    Examples
+    --------
+    >>> from gluonts.torch import DeepAREstimator            # doctest: +SKIP
+    >>> estimator = with_scott(DeepAREstimator)(             # doctest: +SKIP
+    ...     freq="h", prediction_length=24, trainer=ScottTrainer(optimizer="adam")
+    ... )
+    >>> predictor = estimator.train(dataset)                 # doctest: +SKIP
+    """
+    bases = stack.LIBRARY_ESTIMATORS
+    if not (isinstance(estimator, type) and issubclass(estimator, bases)):
+        names = " or ".join(base.__name__ for base in bases)
+        raise ArgumentError(
+            f"with_scott takes a class of {names}, such as DeepAREstimator, not "
+            f"{estimator!r}."
+        )
+    if issubclass(estimator, _WithScott):
+        return estimator
+    known = inspect.signature(estimator.__init__).parameters
+    parameters = [
+        parameter
+        for name, parameter in known.items()
+        if name not in ("self", "trainer") and parameter.kind != parameter.VAR_KEYWORD
+    ]
+    trainer = inspect.Parameter(
+        "trainer", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ScottTrainer
+    )
+    return type(
+        f"Scott{estimator.__name__}",
+        (_WithScott, estimator),
+        {
+            "__module__": __name__,
+            "__doc__": f"{estimator.__name__}, trained by a `ScottTrainer`.\n\n"
+            f"{inspect.getdoc(estimator) or ''}",
+            "__signature__": inspect.Signature([*parameters, trainer]),
+            "library_estimator": estimator,
+        },
+    )
+
+
+class _WithScott:
+    """What `with_scott` adds to an estimator class."""
+
+    library_estimator: type
+
+    def __init__(
+        self, *args: Any, trainer: ScottTrainer | None = None, **kwargs: Any
+    ) -> None:
+        if not isinstance(trainer, ScottTrainer | None):
+            raise ArgumentError(
+                f"trainer={trainer!r}: expected a ScottTrainer, e.g. "
+                "trainer=ScottTrainer(method='scott')."
+            )
+        parameters = dict(inspect.signature(type(self)).parameters)
+        check_names(type(self).__name__, kwargs, parameters)
+        names = [name for name in parameters if name != "trainer"]
+        arguments = dict(zip(names, args, strict=False)) | kwargs
+        _check_training_arguments(arguments, parameters)
+        self.arguments = arguments
+        chosen = trainer if trainer is not None else ScottTrainer()
+        super().__init__(**stack.with_trainer(arguments, chosen))
+        self.trainer = chosen
+
+    def train_model(
+        self,
+        training_data: Dataset,
+        validation_data: Dataset | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """As the library's, with the trainer in place of its loop."""
+        return stack.train_model(self, training_data, validation_data, **kwargs)
+
+    def __repr__(self) -> str:
+        arguments = {**self.arguments, "trainer": self.trainer}
+        given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        return f"with_scott({self.library_estimator.__name__})({given})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = {**self.arguments, "trainer": self.trainer}
+        return SavedEstimator, (self.library_estimator, arguments)
+
+
+class SavedEstimator:
+    """How an estimator with SCott is written down: its parent, and its arguments."""
+
+    def __new__(cls, estimator: type, arguments: dict[str, Any]) -> Any:
+        """The estimator again."""
+        return with_scott(estimator)(**arguments)
+
+    # By this GluonTS knows a class that it may call to read something back.
+    def __getnewargs_ex__(self) -> None:
+        """Nothing is ever an instance of this class."""
+
+
+@serde.encode.register(_WithScott)
+def _encode(estimator: _WithScott) -> Any:
+    function, (parent, arguments) = estimator.__reduce__()
+    return {
+        "__kind__": "instance",
+        "class": f"{function.__module__}.{function.__qualname__}",
+        "kwargs": {
+            "estimator": serde.encode(parent),
+            "arguments": serde.encode(arguments),
+        },
+    }
+
+
+def _check_training_arguments(given: dict[str, Any], parameters: dict[str, Any]) -> None:
+    for name, instead in stack.TRAINER_DECIDES.items():
+        if name in given and given[name] != parameters[name].default:
+            raise ArgumentError(
+                f"{name}={given[name]!r} is about training, which the trainer decides: "
+                f"pass trainer=ScottTrainer({instead}=...)."
+            )

@@ -1,0 +1,532 @@
+"""GluonTS' own estimators with SCott: one contract, every model."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import os
+import pickle
+import re
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from conftest import quiet_trainer
+from gluonts.core import serde
+from gluonts.dataset.common import ListDataset
+from gluonts.evaluation import Evaluator, make_evaluation_predictions
+from test_instances import library_batch, splits_of
+from test_scott import STRATIFIER, reference_path, train
+
+pytest.importorskip("gluonts.torch.scaler", reason="GluonTS 0.9 has no such estimators")
+
+from gluonts.torch.model.d_linear import DLinearEstimator
+from gluonts.torch.model.deep_npts import DeepNPTSEstimator
+from gluonts.torch.model.deepar import DeepAREstimator
+from gluonts.torch.model.i_transformer import ITransformerEstimator
+from gluonts.torch.model.lag_tst import LagTSTEstimator
+from gluonts.torch.model.mqf2 import MQF2MultiHorizonEstimator
+from gluonts.torch.model.mqf2._cpflows import ActNorm
+from gluonts.torch.model.patch_tst import PatchTSTEstimator
+from gluonts.torch.model.simple_feedforward import (
+    SimpleFeedForwardEstimator,
+)
+from gluonts.torch.model.tft import TemporalFusionTransformerEstimator
+from gluonts.torch.model.tide import TiDEEstimator
+from gluonts.torch.model.wavenet import WaveNetEstimator
+from gluonts.transform import Chain
+
+from pts_scott import ScottTrainer, with_scott
+from pts_scott.errors import ArgumentError, UnknownArgumentError
+from pts_scott.gradients import Losses
+from pts_scott.instances import FieldStore
+from pts_scott.lightning_loop import evaluate
+from pts_scott.randomness import isolated
+from pts_scott.stacks import gluonts as stack
+
+LENGTHS = {"prediction_length": 4, "context_length": 12}
+TRANSFORMER = {"d_model": 8, "nhead": 2, "dim_feedforward": 16, "num_encoder_layers": 1}
+
+
+@dataclass(frozen=True)
+class Model:
+    """An estimator, its arguments, and those by which it takes features."""
+
+    estimator: type
+    arguments: dict[str, Any]
+    features: dict[str, Any] = field(default_factory=dict)
+    multivariate: bool = False
+
+
+MODELS = {
+    "SimpleFeedForward": Model(SimpleFeedForwardEstimator, LENGTHS),
+    "DeepAR": Model(
+        DeepAREstimator,
+        {**LENGTHS, "freq": "h", "hidden_size": 8, "lags_seq": [1, 2, 24]},
+        {
+            "num_feat_dynamic_real": 2,
+            "num_feat_static_cat": 1,
+            "num_feat_static_real": 2,
+            "cardinality": [4],
+        },
+    ),
+    "TFT": Model(
+        TemporalFusionTransformerEstimator,
+        {**LENGTHS, "freq": "h", "hidden_dim": 8, "variable_dim": 8},
+        {
+            "dynamic_dims": [2],
+            "past_dynamic_dims": [1],
+            "static_dims": [2],
+            "static_cardinalities": [4],
+        },
+    ),
+    "PatchTST": Model(
+        PatchTSTEstimator,
+        {**LENGTHS, **TRANSFORMER, "patch_len": 4},
+        {"num_feat_dynamic_real": 2},
+    ),
+    "DLinear": Model(DLinearEstimator, LENGTHS),
+    "LagTST": Model(LagTSTEstimator, {**LENGTHS, **TRANSFORMER, "freq": "h"}),
+    "TiDE": Model(
+        TiDEEstimator,
+        {**LENGTHS, "freq": "h"},
+        {
+            "num_feat_dynamic_real": 2,
+            "num_feat_static_cat": 1,
+            "num_feat_static_real": 2,
+            "cardinality": [4],
+        },
+    ),
+    "WaveNet": Model(
+        WaveNetEstimator,
+        {"prediction_length": 4, "freq": "h", "num_bins": 64},
+        {"num_feat_dynamic_real": 2, "num_feat_static_cat": 1, "cardinality": [4]},
+    ),
+    "iTransformer": Model(
+        ITransformerEstimator, {**LENGTHS, **TRANSFORMER}, multivariate=True
+    ),
+}
+UNIVARIATE = [name for name, model in MODELS.items() if not model.multivariate]
+WITH_FEATURES = [name for name, model in MODELS.items() if model.features]
+
+
+def dataset(
+    model: Model, missing: bool = False, length: int = 160, short: int = 0
+) -> ListDataset:
+    """Waves with a little noise, and features of every kind."""
+    generator = np.random.default_rng(0)
+    entries = []
+    for number in range(4):
+        steps = length - short * number
+        time = np.arange(steps)
+        target = 4 + number + np.sin(2 * np.pi * (time + number) / 12)
+        target = target + 0.1 * generator.standard_normal(steps)
+        if missing:
+            target[60:66] = np.nan
+        entries.append(
+            {
+                "item_id": f"s{number}",
+                "start": pd.Period("2024-01-01", freq="h"),
+                "target": target,
+                "feat_dynamic_real": generator.standard_normal((2, steps)),
+                "past_feat_dynamic_real": generator.standard_normal((1, steps)),
+                "feat_static_cat": [number],
+                "feat_static_real": [0.5, float(number)],
+            }
+        )
+    if model.multivariate:
+        target = np.stack([entry["target"] for entry in entries])
+        entries = [{"item_id": "all", "start": entries[0]["start"], "target": target}]
+    return ListDataset(entries, freq="h", one_dim_target=not model.multivariate)
+
+
+def estimator_of(name: str, features: bool = False, **trainer: Any) -> Any:
+    model = MODELS[name]
+    settings = {"optimizer": "adam", "learning_rate": 1e-2, "num_batches_per_epoch": 60}
+    settings |= {"batch_size": 8, **trainer}
+    arguments = {**model.arguments, **(model.features if features else {})}
+    return with_scott(model.estimator)(**arguments, trainer=quiet_trainer(**settings))
+
+
+def windows_of(estimator: Any, module: Any, data: ListDataset) -> Any:
+    loader = estimator.create_training_data_loader([], module)
+    return stack._windows(loader, estimator.create_transformation(), data)
+
+
+def mean_loss(estimator: Any, module: Any, data: ListDataset) -> float:
+    windows = windows_of(estimator, module, data)
+    losses = Losses(stack.LibraryLosses(module.model, windows.fields), windows.fields)
+    return float(evaluate(losses, windows))
+
+
+# -- what goes in ---------------------------------------------------------------------
+
+
+def assert_batches_of_the_library(estimator: Any, data: ListDataset) -> None:
+    module = estimator.create_lightning_module()
+    loader = estimator.create_training_data_loader([], module)
+    parts: list[Any] = []
+    chain = loader.iterable
+    while hasattr(chain, "transformation"):
+        parts.insert(0, chain.transformation)
+        chain = chain.base_dataset
+    flat = []
+    for part in parts:
+        flat += part.transformations if isinstance(part, Chain) else [part]
+    flat = flat[: 1 + [type(p).__name__ for p in flat].index("SelectFields")]
+    windows = windows_of(estimator, module, data)
+    transformed = list(estimator.create_transformation().apply(data, is_train=True))
+    generator = torch.Generator().manual_seed(0)
+    numbers = torch.cat(
+        [torch.tensor([0, len(windows) - 1]), windows.draw(40, generator)]
+    )
+    splits = [splits_of(windows)[number] for number in numbers.tolist()]
+    found, expected = (
+        windows.gather(numbers),
+        library_batch(Chain(flat), transformed, splits),
+    )
+    assert set(found) == set(expected)
+    for key, values in expected.items():
+        # WaveNet's scale is a sum, of which the order may differ.
+        tolerance = 1e-6 if key == "scale" else 0
+        assert found[key].dtype == values.dtype, key
+        torch.testing.assert_close(
+            found[key], values, rtol=tolerance, atol=0, msg=lambda m, k=key: k + m
+        )
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("missing", [False, True])
+def test_batches_are_those_of_the_librarys_splitter(name, missing):
+    data = dataset(MODELS[name], missing)
+    assert_batches_of_the_library(estimator_of(name), data)
+
+
+@pytest.mark.parametrize("name", WITH_FEATURES)
+def test_batches_hold_features_of_every_kind(name):
+    data = dataset(MODELS[name], short=7)
+    assert_batches_of_the_library(estimator_of(name, features=True), data)
+
+
+# -- what comes out -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained() -> dict[str, Any]:
+    """Every model after a few steps, with features where it takes them."""
+    predictors = {}
+    for name, model in MODELS.items():
+        estimator = estimator_of(name, features=True, num_batches_per_epoch=6)
+        predictors[name] = estimator.train(dataset(model))
+    return predictors
+
+
+@pytest.mark.parametrize("method", ["scott", "plain"])
+@pytest.mark.parametrize("name", MODELS)
+def test_it_trains_and_the_loss_falls(name, method):
+    estimator, data = estimator_of(name, method=method), dataset(MODELS[name])
+    with isolated(estimator.trainer.seed, torch.device("cpu")):
+        untrained = estimator.create_lightning_module().eval()
+    output = estimator.train_model(data)
+    after = mean_loss(estimator, output.trained_net, data)
+    before = mean_loss(estimator, untrained, data)
+    assert after < before - 0.1 * abs(before)
+    history = estimator.trainer.history
+    assert history["step"].iloc[-1] == 60
+    assert (history["anchors"].iloc[-1] > 0) == (method == "scott")
+    assert output.trainer.global_step == 60
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_its_predictor_forecasts_and_backtests(name, trained):
+    data = dataset(MODELS[name])
+    forecasts, truth = make_evaluation_predictions(data, trained[name], num_samples=20)
+    forecasts, truth = list(forecasts), list(truth)
+    assert all(np.isfinite(f.quantile(0.5)).all() for f in forecasts)
+    if MODELS[name].multivariate:
+        from gluonts.evaluation import MultivariateEvaluator as Evaluation
+    else:
+        Evaluation = Evaluator  # noqa: N806
+    metrics, _ = Evaluation(num_workers=0)(truth, forecasts)
+    assert np.isfinite(metrics["ND"])
+
+
+def forecast_with_seed(predictor: Any, entries: list[Any]) -> np.ndarray:
+    with isolated(0, torch.device("cpu")):
+        return next(iter(predictor.predict(entries))).quantile(0.5)
+
+
+def test_predictors_survive_into_a_fresh_process(trained, tmp_path):
+    data = {  # features reach over the range that is forecast
+        name: [{**entry, "target": entry["target"][..., :-4]} for entry in dataset(model)]
+        for name, model in MODELS.items()
+    }
+    predictors = {**trained, "DeepNPTS": npts("scott").train(data["DeepAR"])}
+    data["DeepNPTS"] = data["DeepAR"]
+    expected = {}
+    for name, predictor in predictors.items():
+        (tmp_path / name).mkdir()
+        predictor.serialize(tmp_path / name)
+        expected[name] = forecast_with_seed(predictor, data[name])
+    (tmp_path / "data.pickle").write_bytes(pickle.dumps((data, expected)))
+    script = f"""
+        import pickle, warnings
+        from pathlib import Path
+        warnings.simplefilter("ignore")
+        import numpy as np
+        from gluonts.model.predictor import Predictor
+        folder = Path({str(tmp_path)!r})
+        from test_gluonts import forecast_with_seed
+        data, expected = pickle.loads((folder / "data.pickle").read_bytes())
+        for name, entries in data.items():
+            predictor = Predictor.deserialize(folder / name)
+            found = forecast_with_seed(predictor, entries)
+            np.testing.assert_allclose(found, expected[name], rtol=1e-5, err_msg=name)
+            print(name)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.stdout.split() == [*MODELS, "DeepNPTS"], done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("name", UNIVARIATE)
+def test_missing_values_are_masked_as_the_library_masks_them(name):
+    """The windows' mean loss is that of the library's own training step."""
+    model = MODELS[name]
+    estimator = estimator_of(name)
+    data = dataset(model, missing=True)
+    with isolated(0, torch.device("cpu")):
+        module = estimator.create_lightning_module().eval()
+    windows = windows_of(estimator, module, data)
+    numbers = torch.arange(50, 80)
+    batch = windows.gather(numbers)
+    losses = Losses(stack.LibraryLosses(module.model, windows.fields), windows.fields)
+    module.log = lambda *args, **kwargs: None
+    with torch.no_grad():
+        expected = module.training_step(batch, 0)
+        torch.testing.assert_close(losses(batch).mean(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["DeepAR", "LagTST", "WaveNet"])
+def test_a_context_without_a_value_does_not_borrow_its_neighbours_scale(name):
+    data = list(dataset(MODELS[name]))
+    for entry in data:
+        entry["target"][60:90] = np.nan
+    estimator = estimator_of(name, num_batches_per_epoch=2)
+    with isolated(0, torch.device("cpu")):
+        module = estimator.create_lightning_module().eval()
+    windows = windows_of(estimator, module, data)
+    network = stack.LibraryLosses(module.model, windows.fields)
+    losses = Losses(network, windows.fields)
+    starts = torch.tensor([start for _, start in splits_of(windows)])
+    empty, full = (int((starts == step).nonzero()[0]) for step in (88, 140))
+    with torch.no_grad(), network.own_scales(windows):
+        together = losses(windows.gather(torch.tensor([empty, full])))
+        alone = losses(windows.gather(torch.tensor([empty])))
+    torch.testing.assert_close(together[:1], alone)
+    trained = estimator.train_model(data).trained_net.model
+    assert getattr(getattr(trained, "scaler", None), "default_scale", None) is None
+
+
+# -- the class ------------------------------------------------------------------------
+
+
+def test_it_has_the_parents_arguments_and_a_trainer():
+    estimator = with_scott(DeepAREstimator)
+    names = list(inspect.signature(estimator).parameters)
+    parents = list(inspect.signature(DeepAREstimator.__init__).parameters)[1:]
+    assert names == [*parents, "trainer"]
+    assert issubclass(estimator, DeepAREstimator)
+    assert with_scott(DeepAREstimator) is estimator
+    assert with_scott(estimator) is estimator
+    assert isinstance(estimator("h", 4).trainer, ScottTrainer)
+
+
+def test_it_is_serialised_like_its_parent():
+    trainer = quiet_trainer(optimizer="adam", gamma=0.2)
+    estimator = with_scott(DeepAREstimator)("h", 4, hidden_size=8, trainer=trainer)
+    for again in (
+        serde.load_json(serde.dump_json(estimator)),
+        pickle.loads(pickle.dumps(estimator)),
+    ):
+        assert type(again) is type(estimator)
+        assert again.hidden_size == 8
+        assert again.trainer.optimizer == "adam"
+        assert again.trainer.settings.gamma == 0.2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"lr": 0.1}, ArgumentError, r"ScottTrainer\(learning_rate=...\)"),
+        ({"batch_size": 7}, ArgumentError, r"ScottTrainer\(batch_size=...\)"),
+        ({"trainer_kwargs": {"max_epochs": 3}}, ArgumentError, "the trainer decides"),
+        ({"hiden_size": 8}, UnknownArgumentError, "Did you mean 'hidden_size'"),
+        ({"trainer": 3}, ArgumentError, "expected a ScottTrainer"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        with_scott(DeepAREstimator)("h", 4, **arguments)
+
+
+@pytest.mark.parametrize("given", [int, "DeepAR", DeepAREstimator("h", 4)])
+def test_only_estimator_classes_are_taken(given):
+    with pytest.raises(ArgumentError, match="takes a class of"):
+        with_scott(given)
+
+
+def test_training_goes_on_from_a_predictor():
+    name = "DeepAR"
+    data = dataset(MODELS[name])
+    first = estimator_of(name)
+    predictor = first.train(data)
+    nothing = estimator_of(name, learning_rate=1e-12, num_batches_per_epoch=1)
+    again = nothing.train_from(predictor, data)
+    for one, other in zip(
+        predictor.network.state_dict().values(), again.network.state_dict().values()
+    ):
+        torch.testing.assert_close(one, other)
+    with pytest.raises(ArgumentError, match="train_from"):
+        nothing.train(data, ckpt_path="last.ckpt")
+
+
+def test_one_seed_gives_one_model():
+    data = dataset(MODELS["TFT"])
+    one, other = (estimator_of("TFT").train_model(data).trained_net for _ in range(2))
+    for x, y in zip(one.parameters(), other.parameters()):
+        torch.testing.assert_close(x, y, rtol=0, atol=0)
+
+
+def test_the_best_parameters_on_validation_data_are_kept():
+    data = dataset(MODELS["DeepAR"])
+    estimator = estimator_of("DeepAR", output="best", epochs=3, num_batches_per_epoch=20)
+    output = estimator.train_model(data, validation_data=data)
+    history = estimator.trainer.history["val_loss"].dropna()
+    loader = estimator.create_validation_data_loader([], output.trained_net)
+    last = stack._windows(loader, output.transformation, data)
+    losses = stack.LibraryLosses(output.trained_net.model, last.fields)
+    found = float(evaluate(Losses(losses, last.fields), last))
+    assert found == pytest.approx(history.min(), rel=1e-5)
+
+
+# -- two that are not like the others -------------------------------------------------
+
+
+def npts(method: str) -> Any:
+    trainer = quiet_trainer(
+        method=method,
+        optimizer="adam",
+        learning_rate=1e-2,
+        num_batches_per_epoch=60,
+        batch_size=8,
+    )
+    return with_scott(DeepNPTSEstimator)("h", 4, 12, trainer=trainer)
+
+
+@pytest.mark.parametrize("method", ["scott", "plain"])
+def test_deep_npts_trains_though_it_has_a_loop_of_its_own(method):
+    data = dataset(MODELS["DeepAR"])
+    estimator = npts(method)
+    predictor = estimator.train(data)
+    history = estimator.trainer.history["train_loss"]
+    assert history.tail(2).mean() < history.head(2).mean()
+    forecasts, truth = make_evaluation_predictions(data, predictor, num_samples=20)
+    metrics, _ = Evaluator(num_workers=0)(list(truth), list(forecasts))
+    assert np.isfinite(metrics["ND"])
+    with pytest.raises(ArgumentError, match=r"ScottTrainer\(epochs=...\)"):
+        with_scott(DeepNPTSEstimator)("h", 4, 12, epochs=3)
+
+
+@pytest.mark.parametrize("energy", [False, True])
+def test_mqf2_has_one_loss_a_window_whose_mean_is_the_librarys(energy, tmp_path):
+    data = dataset(MODELS["DeepAR"])
+    arguments = {**LENGTHS, "freq": "h", "hidden_size": 8, "lags_seq": [1, 2]}
+    estimator = with_scott(MQF2MultiHorizonEstimator)(
+        **arguments,
+        is_energy_score=energy,
+        es_num_samples=5,
+        icnn_hidden_size=8,
+        icnn_num_layers=1,
+        dropout_rate=0.0,
+        trainer=quiet_trainer(batch_size=4, learning_rate=1e-4),
+    )
+    with isolated(1, torch.device("cpu")):
+        module = estimator.create_lightning_module().eval()
+    windows = windows_of(estimator, module, data)
+    network = stack.LibraryLosses(module.model, windows.fields)
+    network.see_first(windows)
+    batch = windows.gather(torch.arange(40, 46))
+    module.log = lambda *args, **kwargs: None
+    with isolated(2, torch.device("cpu")):
+        found = network.loss(**{n: batch[n] for n in network.loss_fields})
+    with isolated(2, torch.device("cpu")):
+        expected = module.training_step(batch, 0)
+    assert found.shape == (6,)
+    torch.testing.assert_close(found.mean(), expected, rtol=1e-4, atol=1e-5)
+    predictor = estimator.train(data)
+    forecasts, truth = make_evaluation_predictions(data, predictor, num_samples=5)
+    metrics, _ = Evaluator(num_workers=0)(list(truth), list(forecasts))
+    assert np.isfinite(metrics["ND"])
+    # Why its row in the docs says that it is not serialised: the library's layers keep
+    # that they have seen data in an attribute, which no file has.
+    predictor.serialize(tmp_path)
+    again = type(predictor).deserialize(tmp_path)
+    seen = [
+        {m.initialized for m in p.network.modules() if isinstance(m, ActNorm)}
+        for p in (predictor, again)
+    ]
+    assert seen == [{True}, {False}]
+
+
+def doubled(windows: Any) -> Any:
+    """The same windows in double precision."""
+
+    def fine(tensors):
+        return {k: t.double() if t.is_floating_point() else t for k, t in tensors.items()}
+
+    other = copy.copy(windows)
+    store = windows.store
+    other.store = FieldStore(fine(store.values), store.begins, fine(store.static))
+    values = windows.series.values.double()
+    other.series = replace(windows.series, values=values, dtype=torch.float64)
+    return other
+
+
+@pytest.mark.parametrize("method", ["scott", "plain"])
+@pytest.mark.parametrize("name", ["DeepAR", "TFT"])
+def test_fast_equals_the_plain_reference(name, method):
+    """Step by step, on two of the harder models, with the same draws."""
+    estimator = estimator_of(name, features=True)
+    estimator.dropout_rate = 0.0
+    with isolated(1, torch.device("cpu")):
+        module = estimator.create_lightning_module().double()
+    windows = doubled(windows_of(estimator, module, dataset(MODELS[name], length=80)))
+    network = stack.LibraryLosses(module.model, windows.fields)
+    copied = copy.deepcopy(network)
+    strata = STRATIFIER.stratify(windows)
+    trainer = train(method, "sgd", network=network, windows=windows, gamma=0.6)
+    expected = reference_path(method, "sgd", 0.6, windows, strata, copied)
+    assert len(trainer.path) == len(expected)
+    for found, wanted in zip(trainer.path, expected):
+        for x, y in zip(found, wanted):
+            torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-8)
+
+
+def test_the_documentation_lists_every_model():
+    text = (Path(__file__).parents[2] / "docs/models.md").read_text()
+    part = text.split("## GluonTS")[1].split("## PyTorchTS")[0]
+    listed = re.findall(r"^\| ([^|]+?) \| yes", part, flags=re.M)
+    assert listed == [*MODELS, "DeepNPTS", "MQF2"]

@@ -1,0 +1,115 @@
+"""Life with a library's own estimator: what users of Lightning and GluonTS expect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from conftest import QUIET, dataset, quiet_trainer
+from lightning.pytorch.callbacks import (
+    EarlyStopping,
+    LearningRateMonitor,
+    ModelCheckpoint,
+)
+from lightning.pytorch.loggers import CSVLogger
+
+from pts_scott import with_scott
+from pts_scott.stacks import stack
+
+ARGUMENTS: dict[str, Any] = {
+    "prediction_length": 4,
+    "context_length": 12,
+    "lags_seq": [1, 2],
+    "freq": "H" if stack.NAME == "pytorchts" else "h",
+}
+if stack.NAME == "gluonts":
+    from gluonts.torch.model.deepar import DeepAREstimator
+
+    ARGUMENTS |= {"hidden_size": 8, "dropout_rate": 0.0}
+else:
+    from pts.model.deepar import DeepAREstimator
+
+    ARGUMENTS |= {"num_cells": 8, "input_size": 10, "dropout_rate": 0.0}
+
+
+def data() -> Any:
+    steps = np.arange(120)
+    rows = np.stack([5 + np.sin(2 * np.pi * (steps + shift) / 12) for shift in (0, 3)])
+    return dataset(rows, ARGUMENTS["freq"])
+
+
+def deepar(**trainer: Any) -> Any:
+    settings = {"optimizer": "adam", "learning_rate": 1e-2, "batch_size": 8, **trainer}
+    return with_scott(DeepAREstimator)(**ARGUMENTS, trainer=quiet_trainer(**settings))
+
+
+def parameters(predictor: Any) -> list[torch.Tensor]:
+    return [p.detach().clone() for p in predictor.prediction_net.parameters()]
+
+
+def test_callbacks_schedulers_and_loggers_work(tmp_path):
+    logger = CSVLogger(tmp_path, name="log")
+    checkpoint = ModelCheckpoint(
+        dirpath=tmp_path / "kept", monitor="val_loss", save_top_k=1
+    )
+    stop = EarlyStopping(monitor="val_loss", patience=2, min_delta=1e9)
+    estimator = deepar(
+        epochs=9,
+        num_batches_per_epoch=20,
+        scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.5),
+        trainer_kwargs={
+            **QUIET,
+            "callbacks": [checkpoint, stop, LearningRateMonitor()],
+            "logger": logger,
+            "log_every_n_steps": 1,
+        },
+    )
+    estimator.train(data(), validation_data=data())
+    history = estimator.trainer.history
+    assert history["epoch"].max() == 2, "EarlyStopping ended training"
+    assert history["val_loss"].notna().sum() == 3
+    best = torch.load(checkpoint.best_model_path, weights_only=True)
+    assert best["state_dict"]
+    logged = pd.read_csv(Path(logger.log_dir) / "metrics.csv")
+    assert logged["lr-Adam"].dropna().nunique() == 3
+    assert logged["val_loss"].notna().sum() == 3
+
+
+def test_best_parameters_come_back():
+    """Validation data unlike the rest: what is learned makes its loss worse."""
+    unlike = dataset(100 * np.random.default_rng(0).random((2, 120)), ARGUMENTS["freq"])
+    found, losses = {}, {}
+    for output in ("best", "last"):
+        estimator = deepar(epochs=6, output=output)
+        found[output] = parameters(estimator.train(data(), validation_data=unlike))
+        losses[output] = estimator.trainer.history["val_loss"].dropna().tolist()
+    assert losses["best"] == losses["last"]
+    best = int(np.argmin(losses["best"]))
+    assert best < 5, "the case is not what it is meant to be"
+    until = deepar(epochs=best + 1)
+    for x, y, z in zip(
+        found["best"], parameters(until.train(data(), unlike)), found["last"]
+    ):
+        torch.testing.assert_close(x, y, rtol=0, atol=0)
+        assert not torch.equal(x, z)
+
+
+def test_a_second_training_starts_anew():
+    estimator = deepar()
+    one, other = (parameters(estimator.train(data())) for _ in range(2))
+    for x, y in zip(one, other):
+        torch.testing.assert_close(x, y, rtol=0, atol=0)
+
+
+@pytest.mark.skipif(stack.NAME == "pytorchts", reason="PyTorchTS has no train_from")
+def test_training_goes_on_from_a_predictor():
+    predictor = deepar().train(data())
+    standing = deepar(learning_rate=1e-12, num_batches_per_epoch=1)
+    for x, y in zip(
+        parameters(predictor), parameters(standing.train_from(predictor, data()))
+    ):
+        torch.testing.assert_close(x, y)
