@@ -1,16 +1,19 @@
 """Every model of the stack: steps a second against the library's own loop.
 
-    python benchmarks/models.py [MODEL ...] [--rounds 3] [--steps 100] [--default-sizes]
+    python benchmarks/models.py [MODEL ...] [--rounds 3] [--steps 60] [--write]
 
-Each model trains with the library's own loop and with ScottTrainer (plain and SCott),
-on the same data with M = 32 and one thread, eager; what a run takes beside its steps is
-left out by taking the difference of two lengths. Rounds are interleaved; medians are
-printed as a Markdown table, the one in docs/models.md.
+Each model trains with the library's own loop and with ScottTrainer (plain and SCott), on
+the data of the tests, at the library's default sizes of layers, with M = 32, Adam, eager
+and on one thread; what a run takes beside its steps is left out by taking the difference
+of two lengths. Rounds are interleaved, and medians are printed as rows of the table in
+docs/models.md; ``--write`` puts them there, with what the tests hold each model to.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import logging
 import statistics
 import sys
@@ -25,47 +28,54 @@ import torch
 from pts_scott import ScottTrainer, with_scott
 from pts_scott.stacks import stack
 
-sys.path[:0] = [
-    str(Path(__file__).parent.parent / "tests"),
-    str(Path(__file__).parent.parent / "tests/stacks"),
-]
-
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/stacks")]
 
 if stack.NAME == "gluonts":
-    from test_gluonts import MODELS, dataset
+    from gluonts.torch.model.deep_npts import DeepNPTSEstimator
+    from test_gluonts import CONTRACT, LENGTHS, MODELS, Model, dataset
+
+    MODELS = {**MODELS, "DeepNPTS": Model(DeepNPTSEstimator, {**LENGTHS, "freq": "h"})}
+    TITLE = "GluonTS"
 else:
-    from test_pytorchts import MODELS
+    from test_pytorchts import CONTRACT, MODELS
     from test_pytorchts import data_of as dataset
 
+    TITLE = "PyTorchTS"
+
 BATCH = 32
-QUIET = {"enable_progress_bar": False}
-SIZES = ("hidden_size", "num_cells", "hidden_dim", "variable_dim", "embed_dim")
-SIZES += ("d_model", "residual_channels", "residual_layers", "diff_steps")
+# Arguments by which the tests make networks small.
+SIZES = {
+    *("hidden_size", "num_cells", "hidden_dim", "variable_dim", "embed_dim", "d_model"),
+    *("nhead", "num_heads", "dim_feedforward", "dim_feedforward_scale", "num_bins"),
+    *("num_encoder_layers", "num_decoder_layers", "residual_channels", "n_blocks"),
+    *("residual_layers", "diff_steps", "conditioning_length", "channels", "num_stacks"),
+    *("widths", "icnn_hidden_size", "icnn_num_layers"),
+}
 
 
 def library_run(model: Any, arguments: dict[str, Any], steps: int) -> None:
     """Train with the library's own loop."""
-    data = dataset(model)
-    if stack.NAME == "gluonts":
-        lightning = {
-            **{"max_epochs": 1, "accelerator": "cpu", "logger": False},
-            **{"enable_progress_bar": False, "enable_model_summary": False},
-            "enable_checkpointing": True,
-        }
-        estimator = model.estimator(
-            **arguments,
-            batch_size=BATCH,
-            num_batches_per_epoch=steps,
-            trainer_kwargs=lightning,
-        )
-        estimator.train(data)
-        return
-    import pts
+    settings: dict[str, Any] = {"batch_size": BATCH, "num_batches_per_epoch": steps}
+    if stack.NAME == "pytorchts":
+        import pts
 
-    trainer = pts.Trainer(
-        epochs=1, batch_size=BATCH, num_batches_per_epoch=steps, device="cpu"
-    )
-    model.estimator(**arguments, trainer=trainer).train(data, prefetch_factor=None)
+        trainer = pts.Trainer(epochs=1, device="cpu", **settings)
+        estimator = model.estimator(**arguments, trainer=trainer)
+        estimator.train(dataset(model), prefetch_factor=None)
+        return
+    if "epochs" in model.estimator.__init__.__annotations__:  # DeepNPTS
+        settings["epochs"] = 1
+    else:
+        settings["trainer_kwargs"] = {
+            "max_epochs": 1,
+            "accelerator": "cpu",
+            "logger": False,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "enable_checkpointing": True,  # GluonTS' default
+        }
+    model.estimator(**arguments, **settings).train(dataset(model))
 
 
 def our_run(model: Any, arguments: dict[str, Any], steps: int, method: str) -> None:
@@ -80,7 +90,7 @@ def our_run(model: Any, arguments: dict[str, Any], steps: int, method: str) -> N
         device="cpu",
         compile=False,
         seed=0,
-        trainer_kwargs=QUIET,
+        trainer_kwargs={"enable_progress_bar": False},
     )
     with_scott(model.estimator)(**arguments, trainer=trainer).train(dataset(model))
 
@@ -90,45 +100,64 @@ def seconds_of(run: Callable[[int], None], steps: int) -> float:
     taken = []
     for length in (steps // 4, steps + steps // 4):
         began = time.perf_counter()
-        run(length)
+        with contextlib.redirect_stderr(io.StringIO()):  # PyTorchTS' progress
+            run(length)
         taken.append(time.perf_counter() - began)
     return (taken[1] - taken[0]) / steps
 
 
+def measure(name: str, rounds: int, steps: int) -> list[str]:
+    """The cells of a model: steps a second of the library, and ours against them."""
+    model = MODELS[name]
+    arguments = {k: v for k, v in model.arguments.items() if k not in SIZES}
+    runs: dict[str, Callable[[int], None]] = {
+        "library": lambda n: library_run(model, arguments, n),
+        "plain": lambda n: our_run(model, arguments, n, "plain"),
+        "scott": lambda n: our_run(model, arguments, n, "scott"),
+    }
+    times: dict[str, list[float]] = {kind: [] for kind in runs}
+    for _ in range(rounds):
+        for kind, run in runs.items():
+            times[kind].append(seconds_of(run, steps))
+    median = {kind: statistics.median(found) for kind, found in times.items()}
+    ratios = [median["library"] / median[kind] for kind in ("plain", "scott")]
+    return [f"{1 / median['library']:.0f}", *(f"{ratio:.1f} ×" for ratio in ratios)]
+
+
+def row(name: str, cells: list[str], remark: str) -> str:
+    """A line of the table."""
+    held = ["yes" if found else "no" for found in CONTRACT[name].values()]
+    return f"| {' | '.join([name, *held, *cells, remark]).rstrip()} |"
+
+
+def write(name: str, cells: list[str]) -> None:
+    """Put a model's line into the stack's table."""
+    path = ROOT / "docs/models.md"
+    before, heading, table = path.read_text().partition(f"## {TITLE}\n")
+    lines = table.split("\n")
+    for number, line in enumerate(lines):
+        if line.startswith(f"| {name} |"):
+            lines[number] = row(name, cells, line.split("|")[-2].strip())
+            break
+    path.write_text(before + heading + "\n".join(lines))
+
+
 def main() -> None:
     """Measure the models that are named, or all."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", default=list(MODELS))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--default-sizes", action="store_true")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--write", action="store_true", help="into docs/models.md")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    print("| model | library, steps/s | plain | SCott |")
-    print("|---|---|---|---|")
+    logging.disable(logging.WARNING)
     for name in options.models:
-        model = MODELS[name]
-        arguments = dict(model.arguments)
-        if options.default_sizes:
-            arguments = {k: v for k, v in arguments.items() if k not in SIZES}
-        runs: dict[str, Callable[[int], None]] = {
-            "library": lambda n, m=model, a=arguments: library_run(m, a, n),
-            "plain": lambda n, m=model, a=arguments: our_run(m, a, n, "plain"),
-            "scott": lambda n, m=model, a=arguments: our_run(m, a, n, "scott"),
-        }
-        times: dict[str, list[float]] = {kind: [] for kind in runs}
-        for _ in range(options.rounds):
-            for kind, run in runs.items():
-                times[kind].append(seconds_of(run, options.steps))
-        median = {kind: statistics.median(found) for kind, found in times.items()}
-        ratios = [median["library"] / median[kind] for kind in ("plain", "scott")]
-        print(
-            f"| {name} | {1 / median['library']:.0f} | {ratios[0]:.1f} × | "
-            f"{ratios[1]:.1f} × |",
-            flush=True,
-        )
+        cells = measure(name, options.rounds, options.steps)
+        print(row(name, cells, ""), flush=True)
+        if options.write:
+            write(name, cells)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +25,7 @@ from gluonts.transform.sampler import InstanceSampler
 
 from pts_scott import Stratifier
 from pts_scott.errors import DataError, EmptyDatasetError, ModelError, ScottWarning
-from pts_scott.instances import InstanceIndex, PipelineIndex
+from pts_scott.instances import FieldStore, InstanceIndex, PipelineIndex
 from pts_scott.pipelines import Pipeline
 
 LENGTHS = (40, 25, 40)
@@ -266,3 +268,17 @@ def test_a_sampler_with_a_rule_of_its_own_is_not_followed_in_silence():
 def test_a_pipeline_without_a_splitter_is_refused():
     with pytest.raises(ModelError, match="no splitter with an instance_sampler"):
         Pipeline.read(Chain([AsNumpyArray("target", expected_ndim=1)]))
+
+
+def doubled(windows: Any) -> Any:
+    """The same windows in double precision."""
+
+    def fine(tensors):
+        return {k: t.double() if t.is_floating_point() else t for k, t in tensors.items()}
+
+    other = copy.copy(windows)
+    store = windows.store
+    other.store = FieldStore(fine(store.values), store.begins, fine(store.static))
+    values = windows.series.values.double()
+    other.series = replace(windows.series, values=values, dtype=torch.float64)
+    return other
