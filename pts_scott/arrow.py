@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from gluonts.dataset.common import ProcessDataEntry
 
+from pts_scott.entries import entries_of, read_field
 from pts_scott.errors import ArgumentError, DataError, EmptyDatasetError
 from pts_scott.timeline import Timeline, frequency_of, parse_offset
 from pts_scott.windows import SeriesStore
@@ -163,7 +164,7 @@ class ArrowDataset:
             torch.from_numpy(np.concatenate(begins)),
             torch.from_numpy(steps),
             tuple(item_ids),
-            Timeline.build(starts, steps.tolist(), freq),
+            Timeline.build(starts, steps.tolist(), freq, item_ids),
             missing=False,
             dtype=dtype,
         ).checked()
@@ -184,12 +185,13 @@ class ArrowDataset:
 def mapped(dataset: Any, freq: str) -> Any:
     """GluonTS' own Arrow datasets as mapped ones; everything else as it is."""
     file = dataset
-    if isinstance(getattr(dataset, "fn", None), ProcessDataEntry):
+    processed = isinstance(getattr(dataset, "fn", None), ProcessDataEntry)
+    if processed:
         file = dataset.iterable  # GluonTS' FileDataset: entries of a file, processed
-        if not _has_frequency(dataset, freq):
-            return dataset
     kind = type(file)
     if (kind.__module__, kind.__name__) != ("gluonts.dataset.arrow.file", "ArrowFile"):
+        return dataset
+    if processed and not _has_frequency(dataset, freq):
         return dataset
     if file._start or file._take is not None:  # a part of the file
         return dataset
@@ -201,8 +203,8 @@ def mapped(dataset: Any, freq: str) -> Any:
 
 def _has_frequency(dataset: Any, freq: str) -> bool:
     """Whether the first entry starts with this frequency; if not, reading will say so."""
-    first = next(iter(dataset), None)
-    return first is None or frequency_of(first["start"]) == frequency_of(
+    first = next(entries_of(dataset), None)
+    return first is None or frequency_of(read_field(first, "start", "0")) == frequency_of(
         ProcessDataEntry(freq)({"start": "2000-01-01", "target": [0.0]})["start"]
     )
 

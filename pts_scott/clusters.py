@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,13 @@ import pandas as pd
 import torch
 
 from pts_scott._arguments import nearest, whole_number
-from pts_scott.errors import ArgumentError, MissingExtraError, NotFittedError
+from pts_scott.errors import (
+    ArgumentError,
+    MissingExtraError,
+    NotFittedError,
+    StratificationError,
+    cause,
+)
 from pts_scott.stratifier import Codes, Stratifier, positive_count
 from pts_scott.windows import WindowIndex
 
@@ -76,6 +83,7 @@ class KMeans(Stratifier):
             return self
         try:
             from sklearn.cluster import KMeans as Clustering
+            from sklearn.exceptions import ConvergenceWarning
         except ImportError:
             raise MissingExtraError(
                 "Stratifier.kmeans needs scikit-learn: pip install 'pts-scott[kmeans]'"
@@ -88,7 +96,10 @@ class KMeans(Stratifier):
         mean, scale = features.mean(axis=0), features.std(axis=0)
         scale[scale == 0] = 1.0
         clustering = Clustering(self.count, n_init=4, random_state=self.seed)
-        clustering.fit((features - mean) / scale)
+        with warnings.catch_warnings():
+            # Of fewer distinct windows than clusters; empty strata are refused later.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            clustering.fit((features - mean) / scale)
         centres = clustering.cluster_centers_
         assert self.count is not None
         return KMeans(self.count, self.features, self.seed, centres, mean, scale)
@@ -118,10 +129,25 @@ class KMeans(Stratifier):
             columns = [self._measure(contexts[..., d]) for d in range(contexts.shape[2])]
             return np.concatenate(columns, axis=1)
         if callable(self.features):
-            features = np.asarray(self.features(contexts), dtype=np.float64)
-            return features.reshape(len(contexts), -1)
+            return self._own_features(self.features, contexts)
         parts = [FEATURES[name](contexts) for name in self.features]
         return np.concatenate(parts, axis=1)
+
+    def _own_features(
+        self, function: FeatureFunction, contexts: np.ndarray
+    ) -> np.ndarray:
+        try:
+            features = np.asarray(function(contexts), dtype=np.float64)
+            features = features.reshape(len(contexts), -1)
+            if not np.isfinite(features).all():
+                raise ValueError("it returned NaN or infinity")
+        except Exception as error:
+            raise StratificationError(
+                f"{self}: the function of features failed on contexts of shape "
+                f"{contexts.shape}: {cause(error)}. It must return finite numbers of "
+                f"shape ({len(contexts)}, features)."
+            ) from error
+        return features
 
     def _nearest(self, features: np.ndarray) -> np.ndarray:
         if self.centres is None or self.mean is None or self.scale is None:

@@ -108,7 +108,27 @@ class BatchCoupledLossError(ModelError):
     """The loss of a window changes with what shares its batch."""
 
 
+def quote(value: object, limit: int = 80) -> str:
+    """A value as it is written, for a message; only the begin of a long one."""
+    text = repr(value)
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}… ({len(text)} characters)"
+
+
+def one_line(error: BaseException, limit: int = 300) -> str:
+    """The message of somebody else's error, for a message of ours."""
+    text = " ".join(str(error).split()).rstrip(".")
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def cause(error: BaseException) -> str:
+    """The class and the message of somebody else's error, for a message of ours."""
+    text = one_line(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def shorten(items: Sequence[object], limit: int = 5) -> str:
     """The first few of a long list, for a message: ``'a', 'b', … (7 in all)``."""
-    shown = ", ".join(repr(item) for item in items[:limit])
+    shown = ", ".join(map(quote, items[:limit]))
     return shown if len(items) <= limit else f"{shown}, … ({len(items)} in all)"

@@ -11,19 +11,24 @@ from __future__ import annotations
 import copy
 import hashlib
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pts_scott.errors import DataError, EmptyDatasetError, ScottWarning, shorten
+from pts_scott.entries import Entry, name_of
+from pts_scott.errors import (
+    DataError,
+    EmptyDatasetError,
+    ScottWarning,
+    quote,
+    shorten,
+)
 from pts_scott.timeline import Timeline, frequency_of
 from pts_scott.windows import Batch, GrowingArray, SeriesStore, WindowIndex
-
-Entry = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -356,8 +361,7 @@ def read_entries(
     statics: dict[str, list[np.ndarray]] = {name: [] for name in static}
     starts, lengths, item_ids, short, kept = [], [], [], [], []
     for position, entry in enumerate(entries):
-        given = entry.get("item_id")
-        item_id = str(position if given is None else given)
+        item_id = name_of(entry, position)
         target = _array(entry, layout.target, item_id)
         if target.shape[-1] < need:
             short.append(item_id)
@@ -386,7 +390,7 @@ def read_entries(
             else "the dataset has no series; a generator that was read before is empty: "
             "pass a list or a GluonTS dataset."
         )
-    timeline = Timeline.build(starts, lengths, frequency_of(starts[0]))
+    timeline = Timeline.build(starts, lengths, frequency_of(starts[0]), item_ids)
     values = {name: column.tensor() for name, column in columns.items()}
     begins = {name: torch.tensor(column.begins) for name, column in columns.items()}
     series = SeriesStore(
@@ -417,8 +421,8 @@ class _Column:
             self._values = GrowingArray(torch.as_tensor(rows[:0]).dtype)
         if self._values.shape not in (None, rows.shape[1:]) or rows.ndim > 2:
             raise DataError(
-                f"{name!r} of series {item_id!r} has shape {array.shape}, unlike that of "
-                "the series before; all need the same dimensions."
+                f"{name!r} of series {quote(item_id)} has shape {array.shape}, unlike "
+                "that of the series before; all need the same dimensions."
             )
         if self._seen is not None:
             key = hashlib.blake2b(rows.data, digest_size=16).digest()
@@ -441,6 +445,6 @@ def _array(entry: Entry, name: str, item_id: str) -> np.ndarray:
         return np.asarray(entry[name])
     except KeyError:
         raise DataError(
-            f"series {item_id!r} has no field {name!r}, which the model asks for; it has "
-            f"{', '.join(sorted(entry))}."
+            f"series {quote(item_id)} has no field {name!r}, which the model asks for; "
+            f"it has {', '.join(sorted(entry))}."
         ) from None

@@ -10,8 +10,10 @@ from gluonts.core import serde
 from gluonts.dataset.common import Dataset
 
 from pts_scott._arguments import check_names
+from pts_scott.entries import CheckedDataset
 from pts_scott.errors import ArgumentError
 from pts_scott.stacks import stack
+from pts_scott.timeline import parse_offset
 from pts_scott.trainer import ScottTrainer
 
 
@@ -88,6 +90,8 @@ class _WithScott:
         names = [name for name in parameters if name != "trainer"]
         arguments = dict(zip(names, args, strict=False)) | kwargs
         _check_training_arguments(arguments, parameters)
+        if "freq" in arguments:
+            parse_offset(arguments["freq"])
         self.arguments = arguments
         chosen = trainer if trainer is not None else ScottTrainer()
         super().__init__(**stack.with_trainer(arguments, chosen))
@@ -100,6 +104,10 @@ class _WithScott:
         **kwargs: Any,
     ) -> Any:
         """As the library's, with the trainer in place of its loop."""
+        freq = self.arguments.get("freq")
+        training_data = CheckedDataset(training_data, freq)
+        if validation_data is not None:
+            validation_data = CheckedDataset(validation_data, freq)
         return stack.train_model(self, training_data, validation_data, **kwargs)
 
     def __repr__(self) -> str:

@@ -12,14 +12,19 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from pts_scott.errors import (
     BatchCoupledLossError,
     BatchNormError,
+    EmptyDatasetError,
     MissingValuesError,
     ModelError,
     WindowLossError,
+    cause,
+    quote,
 )
 from pts_scott.gradients import Losses
+from pts_scott.instances import InstanceIndex
 from pts_scott.windows import Batch, WindowIndex
 
 PROBES = 3
+CHUNK = 1024
 
 
 def check_model(losses: Losses, windows: WindowIndex) -> None:
@@ -127,10 +132,31 @@ def check_missing_values(losses: Losses, windows: WindowIndex) -> None:
     if place is not None and "future_observed_values" not in losses.fields:
         item_id, moment = place
         raise MissingValuesError(
-            f"series {item_id!r} has no value at {moment}, and "
+            f"series {quote(item_id)} has no value at {moment}, and "
             f"{losses.name} has no mask for missing values. Fill the "
             "gaps, or use a model whose loss takes future_observed_values."
         )
+    _check_something_observed(losses, windows)
+
+
+def _check_something_observed(losses: Losses, windows: WindowIndex) -> None:
+    """Refuse windows without anything to forecast, whose losses are all zero."""
+    masks = {"future_observed_values"}
+    if isinstance(windows, InstanceIndex):
+        masks.add("past_observed_values")  # some libraries' losses count the context
+    names = sorted(masks.intersection(losses.fields, windows.fields))
+    if "future_observed_values" not in names:
+        return
+    for begin in range(0, len(windows), CHUNK):  # the first will do, but for strange data
+        end = min(begin + CHUNK, len(windows))
+        numbers = torch.arange(begin, end, device=windows.device)
+        if any(bool(mask.any()) for mask in windows.gather(numbers, names).values()):
+            return
+    raise EmptyDatasetError(
+        f"none of {len(windows)} windows has a value in its prediction range: all that "
+        "the model could learn from, or be judged by, is missing. Fill the gaps, or take "
+        "other series."
+    )
 
 
 def _check_one_loss_a_window(
@@ -168,8 +194,7 @@ def _probe(losses: Losses, batch: Batch) -> torch.Tensor:
     except Exception as error:
         shapes = ", ".join(f"{k} {tuple(batch[k].shape)}" for k in losses.fields)
         raise WindowLossError(
-            f"{name}.loss failed on a batch with {shapes}: {type(error).__name__}: "
-            f"{error}"
+            f"{name}.loss failed on a batch with {shapes}: {cause(error)}"
         ) from error
     if not isinstance(loss, torch.Tensor):
         raise WindowLossError(
@@ -184,7 +209,8 @@ def _probe(losses: Losses, batch: Batch) -> torch.Tensor:
     if not bool(loss.isfinite().all()):
         raise ModelError(
             f"{name}.loss is {loss.tolist()} on windows of the data before any training; "
-            "the method needs finite losses."
+            "the method needs finite losses. Divide the series by a number that brings "
+            "their values near 1, and see that none jumps by many orders of magnitude."
         )
     return loss.detach()
 

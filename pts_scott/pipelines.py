@@ -24,13 +24,14 @@ from gluonts.transform import (
     RenameFields,
     SelectFields,
     Transformation,
+    TransformedDataset,
     UniformSplitSampler,
 )
 from torch import Tensor
 
-from pts_scott.errors import ModelError, ScottWarning
+from pts_scott.entries import CheckedDataset, Entry, name_of
+from pts_scott.errors import DataError, ModelError, ScottError, ScottWarning, cause, quote
 from pts_scott.instances import (
-    Entry,
     InstanceIndex,
     Layout,
     PipelineIndex,
@@ -102,13 +103,38 @@ class Pipeline:
         sampling = _sampling(self.splitter.instance_sampler)
         layout = _layout(self.splitter)
         steps = [_step(part) for part in self.finish]
-        entries = Chain(list(self.prepare))(dataset, is_train=True)
+        entries = self._prepared(dataset)
         if layout is None or None in steps or self.fields is None:
             index = self._library_windows(entries, sampling)
         else:
             known = [step for step in steps if step is not None]
             index = _known_windows(entries, layout, sampling, known, self.fields)
         return index.last() if sampling.last else index
+
+    def _prepared(self, dataset: Any) -> Iterator[Entry]:
+        """The entries of a dataset, prepared one by one."""
+        parts = list(self.prepare)
+        while isinstance(dataset, TransformedDataset):
+            parts.insert(0, dataset.transformation)
+            dataset = dataset.base_dataset
+        if not isinstance(dataset, CheckedDataset):
+            dataset = CheckedDataset(dataset)
+        chain = Chain(parts)
+        for position, entry in enumerate(dataset):
+            try:
+                # A value that overflows is refused later.
+                with np.errstate(over="ignore"):
+                    prepared = list(chain([entry], is_train=True))
+            except ScottError:
+                raise
+            except Exception as error:
+                raise DataError(
+                    "the model's own pipeline failed on series "
+                    f"{quote(name_of(entry, position))}: {cause(error)}. See that start, "
+                    "target and features are what the model takes, as "
+                    "gluonts.dataset.common.ListDataset gives them."
+                ) from error
+            yield from prepared
 
     def _library_windows(
         self, entries: Iterable[Entry], sampling: Sampling

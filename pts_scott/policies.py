@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+import enum
+import numbers
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +19,8 @@ from pts_scott.errors import (
     FrequencyError,
     NotFittedError,
     StratificationError,
+    cause,
+    quote,
 )
 from pts_scott.stratifier import (
     Codes,
@@ -311,13 +316,13 @@ class Custom(Stratifier):
         try:
             label = self.function(item_id, moment, instance)
             hash(label)
-            if label is None or label != label:
-                raise ValueError(f"it returned {label}")
+            if not _is_label(label):
+                raise ValueError(f"it returned {quote(label)}")
         except Exception as error:
             raise StratificationError(
-                f"{self} failed on the window of series {item_id!r} at {moment}: "
-                f"{type(error).__name__}: {error}. It must return a number, a string or "
-                "a tuple of them."
+                f"{self} failed on the window of series {quote(item_id)} at {moment}: "
+                f"{cause(error)}. It must return a number, a string, a date or a tuple "
+                "of them."
             ) from error
         return label
 
@@ -328,13 +333,36 @@ class Custom(Stratifier):
         return f"Stratifier.custom({getattr(self.function, '__name__', 'function')})"
 
 
+LABELS = (
+    str,
+    bytes,
+    numbers.Number,
+    np.generic,
+    enum.Enum,
+    datetime.date,
+    datetime.time,
+    pd.Period,
+)
+
+
+def _is_label(value: Any) -> bool:
+    """Whether a value is the same in every process, and equal to itself, as NaN is not.
+
+    Other objects are known by their address or their order in memory.
+    """
+    if isinstance(value, tuple):
+        return all(map(_is_label, value))
+    return isinstance(value, LABELS) and bool(value == value)
+
+
 def _instances(windows: WindowIndex, chunk: int = 4096) -> Iterable[dict[str, Any]]:
     """Every window as the instance that a splitter would make of it."""
     moments = windows.series.timeline.moments
     for begin in range(0, len(windows), chunk):
         numbers = np.arange(begin, min(begin + chunk, len(windows)), dtype=np.int64)
         batch = windows.gather(torch.from_numpy(numbers).to(windows.device))
-        arrays = {name: values.cpu().numpy() for name, values in batch.items()}
+        # Copies: some are views of one number, and the function may write into them.
+        arrays = {name: values.cpu().numpy().copy() for name, values in batch.items()}
         for place, (series, row) in enumerate(zip(*windows.rows(numbers), strict=True)):
             yield {
                 "item_id": windows.series.item_ids[series],

@@ -14,7 +14,7 @@ from gluonts.dataset.common import ListDataset
 from pandas.tseries.offsets import Tick
 
 from pts_scott._arguments import real_number, whole_number
-from pts_scott.errors import SplitError, shorten
+from pts_scott.errors import SplitError, quote, shorten
 from pts_scott.timeline import Timeline, nanoseconds, parse_offset
 
 OFTEN = 0.2  # a series that is zero more often than that is named in a report
@@ -187,7 +187,7 @@ class Stretch:
 
     def __str__(self) -> str:
         span = f"{_show(self.begin)} to {_show(self.end)}"
-        return f"{_steps(self.steps)} of series {self.item_id!r}, {span}"
+        return f"{_steps(self.steps)} of series {quote(self.item_id)}, {span}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from pts_scott.errors import quote
 from pts_scott.orders import Order, sort_windows
 from pts_scott.policies import Calendar
 from pts_scott.stratifier import Codes, Stratifier, combine
@@ -128,7 +129,7 @@ class Strata:
         (label,) = self.labels([smallest])
         return (
             f"{self.stratifier}: {len(self)} strata of {count} windows; the smallest is "
-            f"{label!r} with {int(self.sizes[smallest])}"
+            f"{quote(label)} with {int(self.sizes[smallest])}"
         )
 
 

@@ -209,7 +209,7 @@ class Stratifier(MapTransformation):
         function
             Called with item id, forecast start (a Timestamp) and the instance
             (``past_target``, ``future_target``); two windows are in one stratum if
-            it returns the same for both: a number, a string, or a tuple of them.
+            it returns the same for both: a number, a string, a date, or a tuple of them.
         """
         from pts_scott.policies import Custom
 

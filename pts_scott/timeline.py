@@ -8,6 +8,7 @@ and an *ordinal*, the number of steps since 1970, where the frequency has one.
 from __future__ import annotations
 
 import math
+import numbers
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,9 +19,21 @@ import pandas as pd
 from pandas.tseries.frequencies import to_offset
 from pandas.tseries.offsets import BaseOffset, Tick
 
-from pts_scott.errors import DataError, FrequencyError, MixedFrequencyError
+from pts_scott.errors import (
+    DataError,
+    FrequencyError,
+    MixedFrequencyError,
+    one_line,
+    quote,
+)
 
 MAX_GAP = 1024  # steps without any series that a grid may hold
+
+OUT_OF_BOUNDS = (
+    OverflowError,
+    pd.errors.OutOfBoundsDatetime,
+    pd.errors.OutOfBoundsTimedelta,
+)
 
 Start = Any  # a pandas Period or Timestamp, or what pandas reads as one
 
@@ -44,12 +57,21 @@ def parse_offset(freq: Any) -> BaseOffset:
     if offset is None:
         raise FrequencyError("freq is missing; give that of the series, e.g. freq='h'.")
     if offset.n < 1:
-        raise FrequencyError(f"freq={freq!r} does not go forward in time.")
+        raise FrequencyError(
+            f"freq={freq!r} does not go forward in time; write e.g. freq='h' or '2D'."
+        )
     return offset
 
 
-def parse_start(start: Start) -> pd.Period | pd.Timestamp:
+def parse_start(start: Start, item_id: str | None = None) -> pd.Period | pd.Timestamp:
     """A Period as it is; anything else as a Timestamp.
+
+    Parameters
+    ----------
+    start
+        What an entry has.
+    item_id
+        Its series, to name it in a message.
 
     Raises
     ------
@@ -59,15 +81,22 @@ def parse_start(start: Start) -> pd.Period | pd.Timestamp:
     """
     if isinstance(start, pd.Period):
         return start
+    given = f"start={quote(start)}"
+    given = given if item_id is None else f"series {quote(item_id)}: {given}"
     try:
-        moment = pd.Timestamp(start)
+        # Of a number, pandas would make nanoseconds since 1970.
+        moment = pd.NaT if isinstance(start, numbers.Number) else pd.Timestamp(start)
+    except pd.errors.OutOfBoundsDatetime as error:
+        raise DataError(f"{given} goes beyond {_bounds()}") from error
     except (TypeError, ValueError) as error:
-        raise DataError(f"start={start!r} is not a date: {error}") from None
+        raise DataError(
+            f"{given} is not a date: {one_line(error)}. Write e.g. start='2024-01-31'."
+        ) from error
     if moment is pd.NaT:
-        raise DataError(f"start={start!r} is not a date.")
+        raise DataError(f"{given} is not a date. Write e.g. start='2024-01-31'.")
     if moment.tz is not None:
         raise DataError(
-            f"start={start!r} has a time zone; drop it with start.tz_localize(None), or "
+            f"{given} has a time zone; drop it with start.tz_localize(None), or "
             "go to UTC first with start.tz_convert('UTC')."
         )
     return moment
@@ -137,17 +166,41 @@ class Timeline:
 
     @classmethod
     def build(
-        cls, starts: Sequence[Start], lengths: Sequence[int], freq: Any
+        cls,
+        starts: Sequence[Start],
+        lengths: Sequence[int],
+        freq: Any,
+        item_ids: Sequence[str] | None = None,
     ) -> Timeline:
-        """Lay the series out on as few grids of steps as their starts allow."""
+        """Lay the series out on as few grids of steps as their starts allow.
+
+        Parameters
+        ----------
+        starts, lengths
+            Of each series.
+        freq
+            Of all of them, as pandas spells it.
+        item_ids
+            The names of the series, for messages; None for their places.
+
+        Raises
+        ------
+        DataError, FrequencyError, MixedFrequencyError
+        """
         offset = parse_offset(freq)
         starts = list(starts)  # which keeps them alive, so that each id is its own
-        known = {id(start): start for start in starts}  # many series share one
-        known = {key: parse_start(start) for key, start in known.items()}
+        names = range(len(starts)) if item_ids is None else item_ids
+        known: dict[int, pd.Period | pd.Timestamp] = {}  # many series share one
+        for start, name in zip(starts, names, strict=True):
+            if id(start) not in known:
+                known[id(start)] = parse_start(start, str(name))
         parsed = [known[id(start)] for start in starts]
+        check_one_frequency(starts, offset)
         with _quiet():
-            _check_one_frequency(starts, parsed, offset)
-            return cls._lay_out(parsed, np.asarray(lengths, dtype=np.int64), offset)
+            try:
+                return cls._lay_out(parsed, np.asarray(lengths, dtype=np.int64), offset)
+            except OUT_OF_BOUNDS as error:
+                raise _out_of_bounds(parsed, lengths, offset, names) from error
 
     @classmethod
     def _lay_out(
@@ -195,12 +248,42 @@ def _no_ordinals(freq: Any) -> FrequencyError:
     )
 
 
-def _check_one_frequency(
-    starts: Sequence[Start],
-    parsed: Sequence[pd.Period | pd.Timestamp],
-    offset: BaseOffset,
-) -> None:
-    kinds = {type(start) for start in parsed}
+def _out_of_bounds(
+    starts: Sequence[Any], lengths: Sequence[int], offset: BaseOffset, names: Sequence
+) -> DataError:
+    """What to say of the first series whose steps go where dates end."""
+    given = "the series"
+    for start, length, name in zip(starts, lengths, names, strict=True):
+        try:
+            _moments(_steps(start, int(length), offset))
+        except OUT_OF_BOUNDS:
+            given = f"series {quote(str(name))}: {length} steps from {start} on"
+            break
+    return DataError(f"{given} go beyond {_bounds()}")
+
+
+def _bounds() -> str:
+    first, last = pd.Timestamp.min, pd.Timestamp.max
+    return (
+        "the dates that pandas counts in nanoseconds, "
+        f"{first:%Y-%m-%d} to {last:%Y-%m-%d}; move the starts, or see that freq is "
+        "that of the data."
+    )
+
+
+def check_one_frequency(starts: Sequence[Start], offset: BaseOffset) -> None:
+    """Refuse starts of several kinds or frequencies, or of another than ``offset``.
+
+    Raises
+    ------
+    MixedFrequencyError
+    """
+    with _quiet():
+        _check_one_frequency(starts, offset)
+
+
+def _check_one_frequency(starts: Sequence[Start], offset: BaseOffset) -> None:
+    kinds = {pd.Period if isinstance(s, pd.Period) else pd.Timestamp for s in starts}
     if len(kinds) > 1:
         raise MixedFrequencyError(
             "some series start at a pandas Period and some at a Timestamp; use one kind."
@@ -240,9 +323,10 @@ def _positions(
         distance -= first.ordinal
         return distance // first.freq.n, distance % first.freq.n == 0
     if isinstance(offset, Tick):
-        distances = ((start - first) // pd.Timedelta(1, "ns") for start in starts)
-        distance = np.fromiter(distances, dtype=np.int64, count=len(starts))
-        return distance // offset.nanos, distance % offset.nanos == 0
+        # In Python's integers: a Timedelta ends at 292 years.
+        distances = [divmod(start.value - first.value, offset.nanos) for start in starts]
+        steps, rest = np.array(distances, dtype=np.int64).T
+        return steps, rest == 0
     grid = pd.DatetimeIndex([first]).union(
         pd.date_range(first, max(max(starts), first + offset), freq=offset)
     )
@@ -270,7 +354,9 @@ def _steps(
 
 
 def _moments(grid: pd.PeriodIndex | pd.DatetimeIndex) -> pd.DatetimeIndex:
-    return grid.start_time if isinstance(grid, pd.PeriodIndex) else grid
+    moments = grid.start_time if isinstance(grid, pd.PeriodIndex) else grid
+    # Coarser units, which pandas 2 has, reach dates that nanoseconds do not.
+    return moments.astype("datetime64[ns]", copy=False)
 
 
 def _ordinals(

@@ -21,12 +21,20 @@ import torch
 from torch import Tensor
 
 from pts_scott._arguments import one_of, whole_number
+from pts_scott.entries import (
+    check_scale,
+    entries_of,
+    name_of,
+    read_field,
+    read_target,
+)
 from pts_scott.errors import (
     ArgumentError,
     DataError,
     EmptyDatasetError,
     InfiniteValuesError,
     ShortSeriesError,
+    quote,
     shorten,
 )
 from pts_scott.timeline import Timeline
@@ -104,25 +112,26 @@ class SeriesStore:
         lengths = array("q")
         starts: list[Any] = []
         item_ids: list[str] = []
-        for position, entry in enumerate(_entries(dataset)):
-            given = entry.get("item_id")
-            item_id = str(position if given is None else given)
-            target = _read_target(entry, item_id)
+        for position, entry in enumerate(entries_of(dataset)):
+            item_id = name_of(entry, position)
+            target = read_target(entry, item_id)
+            target = target if target.ndim == 1 else target.T
             if values.shape not in (None, target.shape[1:]):
                 raise DataError(
-                    f"series {item_id!r} has target dimensions {target.shape[1:]}, but "
-                    f"{item_ids[0]!r} has {values.shape}; all series need the same."
+                    f"series {quote(item_id)} has target dimensions {target.shape[1:]}, "
+                    f"but {quote(item_ids[0])} has {values.shape}; all series need the "
+                    "same."
                 )
-            values.append(target)
+            check_scale(target, values.append(target), item_id)
             lengths.append(len(target))
-            starts.append(_read_field(entry, "start", item_id))
+            starts.append(read_field(entry, "start", item_id))
             item_ids.append(item_id)
         if not item_ids:
             raise EmptyDatasetError(
                 "the dataset has no series; a generator that was read before is empty: "
                 "pass a list or a GluonTS dataset."
             )
-        timeline = Timeline.build(starts, lengths, freq)
+        timeline = Timeline.build(starts, lengths, freq, item_ids)
         steps = torch.from_numpy(np.array(lengths))
         begins = steps.cumsum(0) - steps
         return cls(
@@ -147,14 +156,17 @@ class SeriesStore:
                 row = begin + int(infinite.nonzero()[0, 0])
                 item_id, moment = self.place(row)
                 raise InfiniteValuesError(
-                    f"series {item_id!r} is infinite at {moment} in {self.dtype}; "
+                    f"series {quote(item_id)} is infinite at {moment} in {self.dtype}; "
                     "replace the value, or mark it as missing with NaN."
                 )
             here = values.isnan()
             missing = missing or bool(here.any())
             observed = observed or not bool(here.all())
         if not observed:
-            raise EmptyDatasetError("no series has a value: all targets are missing.")
+            raise EmptyDatasetError(
+                "no series has a value: all targets are missing. See how they were read: "
+                "what cannot be parsed, or finds no match, often becomes NaN."
+            )
         return replace(self, missing=missing)
 
     def _pieces(self, rows: int = 2**22) -> Iterator[tuple[int, Tensor]]:
@@ -210,8 +222,8 @@ class GrowingArray:
         self._rows = 0
         self.shape: tuple[int, ...] | None = None  # of one step
 
-    def append(self, target: np.ndarray) -> None:
-        """Add the steps of one series."""
+    def append(self, target: np.ndarray) -> np.ndarray:
+        """Add the steps of one series, and see them as they are stored."""
         if self.shape is None:
             self.shape = target.shape[1:]
             self._array = np.empty(target.shape, self._dtype)
@@ -221,7 +233,9 @@ class GrowingArray:
             self._array.resize((end + end // 4, *self.shape), refcheck=False)
         with np.errstate(over="ignore"):  # a value that overflows is refused later
             self._array[self._rows : end] = target
+        stored = self._array[self._rows : end]
         self._rows = end
+        return stored
 
     def tensor(self) -> Tensor:
         """The series as a tensor, without the room for more."""
@@ -473,50 +487,3 @@ class _Gathered:
 def _like(pad: Tensor, values: Tensor) -> Tensor:
     """A mask over steps, with a last dimension where the target has one."""
     return pad if values.ndim == 2 else pad[..., None]
-
-
-def _entries(dataset: Any) -> Iterable[Mapping[str, Any]]:
-    """The entries of a dataset, which are what GluonTS calls data entries."""
-    if not isinstance(dataset, Iterable) or isinstance(dataset, Mapping | pd.DataFrame):
-        raise DataError(
-            f"{type(dataset).__name__} is not a dataset: expected entries with 'start' "
-            "and 'target', e.g. gluonts.dataset.common.ListDataset(entries, freq='h')."
-        )
-    for entry in dataset:
-        if not isinstance(entry, Mapping):
-            raise DataError(
-                f"the dataset holds a {type(entry).__name__}; expected entries such as "
-                "{'item_id': 'a', 'start': '2024-01-01', 'target': values}."
-            )
-        yield entry
-
-
-def _read_field(entry: Mapping[str, Any], name: str, item_id: str) -> Any:
-    try:
-        return entry[name]
-    except KeyError:
-        raise DataError(
-            f"series {item_id!r} has no field {name!r}; every entry of a dataset needs "
-            "'start' and 'target'."
-        ) from None
-
-
-def _read_target(entry: Mapping[str, Any], item_id: str) -> np.ndarray:
-    """The target of an entry as floats, of shape (steps,) or (steps, dimensions)."""
-    target = _read_field(entry, "target", item_id)
-    try:
-        if not isinstance(target, np.ndarray) or target.dtype.kind != "f":
-            given = np.asarray(target)
-            if given.dtype.kind in "USc":
-                raise TypeError(f"it holds {given.dtype.name}")
-            target = given.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            f"the target of series {item_id!r} is not numeric: {error}"
-        ) from None
-    if target.ndim not in (1, 2):
-        raise DataError(
-            f"the target of series {item_id!r} has shape {target.shape}; expected "
-            "(steps,) or (dimensions, steps)."
-        )
-    return target if target.ndim == 1 else target.T
