@@ -14,6 +14,7 @@ from gluonts.dataset.common import ListDataset
 from gluonts.transform import AddObservedValuesIndicator, Chain
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_timeline import moments, next_business_day, plain_steps
 from test_windows import splitter
 
 from pts_scott import Stratifier, WindowIndex
@@ -107,6 +108,35 @@ def test_stratum_by_transformation_equals_stratum_by_index(problem):
     )
     tagged = [instance["stratum"] for instance in chain(iter(data), is_train=True)]
     assert tagged == fitted.codes(windows).expand(windows).tolist()
+
+
+# Each calendar part in plain Python.
+PLAIN_PARTS = {
+    "hour": lambda m: m.hour,
+    "weekday": lambda m: m.weekday(),
+    "weekend": lambda m: m.weekday() >= 5,
+    "day": lambda m: m.day - 1,
+    "week": lambda m: m.isocalendar()[1] - 1,
+    "month": lambda m: m.month - 1,
+    "quarter": lambda m: (m.month - 1) // 3,
+    "season": lambda m: m.year * 4 + (m.month - 1) // 3,
+    "year": lambda m: m.year,
+}
+
+
+@given(st.sampled_from(sorted(PARTS_OF)), moments())
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_calendar_parts_are_those_of_plain_datetimes(freq, first):
+    if freq == "B" and first.weekday() >= 5:
+        first = next_business_day(first)
+    assert set(PLAIN_PARTS) == set(CALENDAR_PARTS)
+    entry = {"start": pd.Period(first, freq), "target": np.zeros(30)}
+    windows = WindowIndex.from_dataset([entry], freq, 2, 1)
+    starts = plain_steps(freq, first, 30)[2:]
+    for part in PARTS_OF[freq]:
+        expected = [int(PLAIN_PARTS[part](moment)) for moment in starts]
+        codes = Stratifier.calendar(part).codes(windows).expand(windows)
+        assert codes.tolist() == expected, part
 
 
 @pytest.mark.parametrize("kind", ["period", "timestamp"])

@@ -12,6 +12,8 @@ from gluonts.transform import (
     InstanceSampler,
     InstanceSplitter,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pts_scott import WindowIndex
 from pts_scott.errors import (
@@ -89,6 +91,100 @@ def test_gathered_windows_equal_those_of_the_instance_splitter(
     for name in FIELDS:
         expected = np.stack([instance[name] for instance in instances])
         np.testing.assert_array_equal(batch[name].numpy(), expected, err_msg=name)
+
+
+@st.composite
+def problems(draw) -> tuple[list[dict], dict]:
+    """A few short series, and how windows are cut out of them."""
+    settings = {
+        "context_length": draw(st.integers(1, 6)),
+        "prediction_length": draw(st.integers(1, 4)),
+        "stride": draw(st.integers(1, 4)),
+        "context": draw(st.sampled_from(["full", "padded"])),
+    }
+    full = settings["context"] == "full"
+    shortest = settings["prediction_length"] + (settings["context_length"] if full else 1)
+    shape = draw(st.sampled_from([(), (1,), (3,)]))
+    same = draw(st.booleans())
+    lengths = st.integers(shortest, shortest + 12)
+    length, holes = draw(lengths), draw(st.sampled_from([0.0, 0.3, 0.9]))
+    generator = np.random.default_rng(draw(st.integers(0, 999)))
+    entries = []
+    for number in range(draw(st.integers(1, 4))):
+        size = (*shape, length if same else draw(lengths))
+        target = generator.standard_normal(size).astype(np.float32)
+        target[generator.random(size) < holes] = np.nan
+        target[..., 0] = number  # some value there is
+        entries.append({"start": "2020-01-01", "target": target})
+    return entries, settings
+
+
+def slow_windows(entries, context_length, prediction_length, stride, context):
+    """Windows as anybody would cut them: step by step, one after the other."""
+    for number, entry in enumerate(entries):
+        steps = entry["target"].T.tolist()
+        start = context_length if context == "full" else 1
+        while start + prediction_length <= len(steps):
+            values, observed, pad = [], [], []
+            for step in range(start - context_length, start + prediction_length):
+                value = np.array(
+                    steps[step] if step >= 0 else np.full_like(steps[0], 0.0)
+                )
+                there = ~np.isnan(value) & (step >= 0)
+                values.append(np.where(there, value, 0.0))
+                observed.append(there)
+                pad.append(step < 0)
+            yield (
+                number,
+                start,
+                {
+                    "past_target": values[:context_length],
+                    "future_target": values[context_length:],
+                    "past_observed_values": observed[:context_length],
+                    "future_observed_values": observed[context_length:],
+                    "past_is_pad": pad[:context_length],
+                },
+            )
+            start += stride
+
+
+def assert_windows(windows: WindowIndex, numbers: list[int], expected: list) -> None:
+    places = torch.tensor(numbers)
+    series, starts = windows.locate(places)
+    assert list(zip(series.tolist(), starts.tolist())) == [e[:2] for e in expected]
+    batch = windows.gather(places)
+    assert tuple(batch) == FIELDS
+    for name, values in batch.items():
+        slow = np.array([fields[name] for *_, fields in expected], dtype=np.float32)
+        np.testing.assert_array_equal(values.numpy(), slow, err_msg=name)
+        alone = windows.gather(places, [name])
+        assert list(alone) == [name]
+        assert torch.equal(alone[name], values)
+
+
+@given(problems(), st.data())
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_windows_are_those_of_a_slow_loop(problem, data):
+    entries, how = problem
+    windows = WindowIndex.from_dataset(entries, "D", **how)
+    slow = list(slow_windows(entries, **how))
+    assert len(windows) == len(slow)
+    counts = [sum(series == i for series, *_ in slow) for i in range(len(entries))]
+    assert windows.counts.tolist() == counts
+    # Any windows, in any order, some of them twice.
+    numbers = data.draw(st.lists(st.integers(0, len(slow) - 1), min_size=1, max_size=8))
+    assert_windows(windows, numbers, [slow[number] for number in numbers])
+    assert_windows(windows, list(range(len(slow))), slow)
+
+
+@given(problems())
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_the_last_windows_are_those_of_a_slow_loop(problem):
+    entries, how = problem
+    last = WindowIndex.from_dataset(entries, "D", **how).last()
+    each = slow_windows(entries, **{**how, "stride": 1})
+    slow = list({series: (series, *rest) for series, *rest in each}.values())
+    assert_windows(last, list(range(len(entries))), slow)
 
 
 def test_series_are_not_copied_for_each_window():
