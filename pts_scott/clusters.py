@@ -119,7 +119,7 @@ class KMeans(Stratifier):
     def _chunks(self, windows: WindowIndex, numbers: np.ndarray) -> Any:
         for begin in range(0, len(numbers), CHUNK):
             part = torch.from_numpy(numbers[begin : begin + CHUNK]).to(windows.device)
-            contexts = windows.gather(part, ["past_target"])["past_target"]
+            contexts = windows.contexts(part)
             yield self._measure(contexts.cpu().numpy())
 
     def _measure(self, contexts: np.ndarray) -> np.ndarray:

@@ -87,7 +87,8 @@ class Losses(nn.Module):
         """
         found: dict[int, list[str]] = {id(p): [] for p in self.trainable().values()}
         for prefix, module in self.named_modules():
-            for name, parameter in module.named_parameters(prefix, recurse=False):
+            own = module.named_parameters(prefix, recurse=False, remove_duplicate=False)
+            for name, parameter in own:
                 if id(parameter) in found:
                     found[id(parameter)].append(name)
         return [tuple(names) for names in found.values()]
@@ -148,9 +149,9 @@ class Gradients:
         self.losses = losses
         self._places = losses.places()
         self.parameters: Tensors = tuple(losses.trainable().values())
-        # Of the weights of windows: the finest of the parameters' types.
+        #: The finest of the parameters' types, in which windows are weighted.
         types = (p.dtype for p in self.parameters)
-        self._dtype = functools.reduce(torch.promote_types, types)
+        self.dtype = functools.reduce(torch.promote_types, types)
         self.compiled = compiled
         self._direction: Tensors = ()  # v, in the same place in every step
         #: Whether a pass draws random numbers, which the second pass must repeat.
@@ -177,7 +178,7 @@ class Gradients:
     def equal_weights(self, batch: Batch) -> Tensor:
         """1/M for each of the M windows of a mini-batch."""
         size, device = _size(batch), next(iter(batch.values())).device
-        return torch.full((size,), 1 / size, dtype=self._dtype, device=device)
+        return torch.full((size,), 1 / size, dtype=self.dtype, device=device)
 
     def stratified(self, batch: Batch, weights: Tensor) -> Update:
         """Σ_j weights_j ∇f_j(θ) in one batched pass.
@@ -198,6 +199,22 @@ class Gradients:
         # A number would be compiled into the function; a tensor may change.
         c = torch.as_tensor(coefficient).to(anchor[0]) if self.compiled else coefficient
         return Update(*self._pair(self.parameters, snapshot, anchor, c, batch))
+
+    def share_of_control_variate(
+        self,
+        batch: Batch,
+        weights: Tensor,
+        snapshot: Tensors,
+        anchor: Tensors | None,
+        coefficient: float,
+    ) -> Update:
+        """Σ_j weights_j (∇f_j(θ) − c ∇f_j(snapshot)), and c · anchor if it is given.
+
+        What one of several processes adds to v; always by autograd.
+        """
+        self.count += 2 * _size(batch)
+        pair = self._weighted_pair
+        return Update(*pair(snapshot, anchor, coefficient, batch, weights))
 
     # -- by autograd, on the module as it is ----------------------------------------
 
@@ -221,18 +238,31 @@ class Gradients:
         coefficient: float | Tensor,
         batch: Batch,
     ) -> tuple[Tensors, Tensor]:
-        weights, c = self.equal_weights(batch), float(coefficient)
+        weights = self.equal_weights(batch)
+        return self._weighted_pair(snapshot, anchor, float(coefficient), batch, weights)
+
+    def _weighted_pair(
+        self,
+        snapshot: Tensors,
+        anchor: Tensors | None,
+        c: float,
+        batch: Batch,
+        weights: Tensor,
+    ) -> tuple[Tensors, Tensor]:
         # Both passes add to v in place, where the anchor lies already: large networks
         # need no room for two more gradients, and no time to fetch it.
         if not self._direction:
-            self._direction = tuple(torch.empty_like(a) for a in anchor)
-        torch._foreach_copy_(self._direction, anchor)
+            self._direction = tuple(torch.empty_like(p.detach()) for p in self.parameters)
+        if anchor is None:
+            torch._foreach_zero_(self._direction)
+        else:
+            torch._foreach_copy_(self._direction, anchor)
         if c != 1.0:
             torch._foreach_mul_(self._direction, c)
         for tensor in snapshot:
             tensor.requires_grad_()
         second = self._once_more(weights.device)
-        loss = self._add_gradient(parameters, batch, weights)
+        loss = self._add_gradient(self.parameters, batch, weights)
         with second:
             self._add_gradient(snapshot, batch, -c * weights)
         return self._direction, loss
@@ -256,19 +286,21 @@ class Gradients:
         those of the pass at the parameters; the one at the snapshot leaves no trace.
         """
         random = _random_state(device) if self.stochastic else None
-        buffers = list(self.losses.buffers()) if self.stateful else []
-        before = [b.clone() for b in buffers]
+        before = Buffers(self.losses) if self.stateful else None
 
         @contextmanager
         def block() -> Iterator[None]:
-            after = [b.clone() for b in buffers]
             if random is not None:
                 _set_random_state(device, random)
-            _restore(buffers, before)
+            after = None
+            if before is not None:
+                after = Buffers(self.losses)
+                before.restore()
             try:
                 yield
             finally:
-                _restore(buffers, after)
+                if after is not None:
+                    after.restore()
 
         return block()
 
@@ -397,20 +429,41 @@ def _size(batch: Batch) -> int:
     return len(next(iter(batch.values())))
 
 
-def _restore(tensors: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    with torch.no_grad():
-        for tensor, value in zip(tensors, values, strict=True):
-            tensor.copy_(value)
+class Buffers:
+    """The buffers of a module as they are now, to be put back.
+
+    A module may write into a buffer, or put another tensor in its place.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._held = [
+            (part, name, buffer, buffer.clone())
+            for part in module.modules()
+            for name, buffer in part._buffers.items()
+            if buffer is not None
+        ]
+
+    @property
+    def values(self) -> list[Tensor]:
+        """What they held."""
+        return [value for *_, value in self._held]
+
+    def restore(self) -> None:
+        """Put the same tensors back, with the values that they had."""
+        with torch.no_grad():
+            for part, name, buffer, value in self._held:
+                buffer.copy_(value)
+                part._buffers[name] = buffer
 
 
-def _random_state(device: torch.device) -> Tensor:
+def _random_state(device: torch.device) -> list[Tensor]:
+    states = [torch.get_rng_state()]
     if device.type == "cuda":
-        return torch.cuda.get_rng_state(device)
-    return torch.get_rng_state()
+        states.append(torch.cuda.get_rng_state(device))
+    return states
 
 
-def _set_random_state(device: torch.device, state: Tensor) -> None:
+def _set_random_state(device: torch.device, states: Sequence[Tensor]) -> None:
+    torch.set_rng_state(states[0])
     if device.type == "cuda":
-        torch.cuda.set_rng_state(state, device)
-    else:
-        torch.set_rng_state(state)
+        torch.cuda.set_rng_state(states[1], device)

@@ -213,6 +213,14 @@ class InstanceIndex(WindowIndex):
         last._finish(torch.ones_like(lengths), lengths - after)
         return last
 
+    def contexts(self, windows: Tensor) -> Tensor:
+        series, starts = self.locate(windows)
+        steps = starts[:, None] + self._past_steps
+        rows = self.series.begins[series][:, None] + steps.clamp(min=0)
+        values = self.series.values[rows].nan_to_num(nan=0.0)
+        pad = steps < 0
+        return values.masked_fill(pad if values.ndim == 2 else pad[..., None], 0)
+
     def gather(self, windows: Tensor, fields: Sequence[str] | None = None) -> Batch:
         """The instances of some windows, as the library's splitter would make them.
 
@@ -289,6 +297,8 @@ class PipelineIndex(InstanceIndex):
     instance
         From an entry and the step of its split to the instance.
     """
+
+    compiles = False
 
     def __init__(
         self,
@@ -367,7 +377,14 @@ def read_entries(
             short.append(item_id)
             continue
         for name, column in columns.items():
-            column.append(_array(entry, name, item_id), item_id, name)
+            array = _array(entry, name, item_id)
+            if array.ndim == 0 or array.shape[-1] < target.shape[-1]:
+                raise DataError(
+                    f"{name!r} of series {quote(item_id)} has shape {array.shape}, and "
+                    f"the target {target.shape[-1]} steps; a time series feature needs a "
+                    "value for each of them."
+                )
+            column.append(array, item_id, name)
         for name, rows in statics.items():
             rows.append(_array(entry, name, item_id))
         starts.append(entry["start"])
@@ -402,8 +419,18 @@ def read_entries(
         False,
         values[layout.target].dtype,
     ).checked()
-    stacked = {n: torch.as_tensor(np.array(rows)) for n, rows in statics.items()}
+    stacked = {name: _stack(name, rows, item_ids) for name, rows in statics.items()}
     return series, FieldStore(values, begins, stacked), kept
+
+
+def _stack(name: str, rows: list[np.ndarray], item_ids: Sequence[str]) -> Tensor:
+    for row, item_id in zip(rows, item_ids, strict=True):
+        if row.shape != rows[0].shape:
+            raise DataError(
+                f"{name!r} of series {quote(item_id)} has shape {row.shape}, and that of "
+                f"{quote(item_ids[0])} {rows[0].shape}; all need the same."
+            )
+    return torch.as_tensor(np.array(rows))
 
 
 class _Column:
@@ -424,9 +451,10 @@ class _Column:
                 f"{name!r} of series {quote(item_id)} has shape {array.shape}, unlike "
                 "that of the series before; all need the same dimensions."
             )
+        self._values.widen(rows.dtype)
         if self._seen is not None:
             key = hashlib.blake2b(rows.data, digest_size=16).digest()
-            key += len(rows).to_bytes(8, "little")
+            key += len(rows).to_bytes(8, "little") + rows.dtype.char.encode()
             begin = self._seen.setdefault(key, self._rows)
             if begin != self._rows:
                 self.begins.append(begin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import inspect
 from typing import Any
@@ -17,7 +18,6 @@ from pts_scott.timeline import parse_offset
 from pts_scott.trainer import ScottTrainer
 
 
-@functools.cache
 def with_scott(estimator: type) -> type:
     """An estimator class of the library that trains with SCott.
 
@@ -50,12 +50,12 @@ def with_scott(estimator: type) -> type:
         )
     if issubclass(estimator, _WithScott):
         return estimator
-    known = inspect.signature(estimator.__init__).parameters
-    parameters = [
-        parameter
-        for name, parameter in known.items()
-        if name not in ("self", "trainer") and parameter.kind != parameter.VAR_KEYWORD
-    ]
+    made: type = _make_class(estimator)  # type: ignore[arg-type]
+    return made
+
+
+@functools.cache
+def _make_class(estimator: type) -> type:
     trainer = inspect.Parameter(
         "trainer", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ScottTrainer
     )
@@ -66,10 +66,29 @@ def with_scott(estimator: type) -> type:
             "__module__": __name__,
             "__doc__": f"{estimator.__name__}, trained by a `ScottTrainer`.\n\n"
             f"{inspect.getdoc(estimator) or ''}",
-            "__signature__": inspect.Signature([*parameters, trainer]),
+            "__signature__": inspect.Signature([*_arguments_of(estimator), trainer]),
             "library_estimator": estimator,
         },
     )
+
+
+def _arguments_of(estimator: type) -> list[inspect.Parameter]:
+    """The arguments of a class, with those that it hands on to its parents by name."""
+    found: dict[str, inspect.Parameter] = {}
+    by_place = True
+    for cls in estimator.__mro__:
+        if "__init__" not in vars(cls):
+            continue
+        parameters = inspect.signature(vars(cls)["__init__"]).parameters.values()
+        kinds = {parameter.kind for parameter in parameters}
+        for p in parameters:
+            named = p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+            if named and p.name not in ("self", "trainer", *found):
+                found[p.name] = p if by_place else p.replace(kind=p.KEYWORD_ONLY)
+        if inspect.Parameter.VAR_KEYWORD not in kinds:
+            break
+        by_place = inspect.Parameter.VAR_POSITIONAL in kinds and not found
+    return list(found.values())
 
 
 class _WithScott:
@@ -87,8 +106,11 @@ class _WithScott:
             )
         parameters = dict(inspect.signature(type(self)).parameters)
         check_names(type(self).__name__, kwargs, parameters)
-        names = [name for name in parameters if name != "trainer"]
-        arguments = dict(zip(names, args, strict=False)) | kwargs
+        try:
+            bound = inspect.signature(type(self)).bind_partial(*args, **kwargs)
+        except TypeError as error:  # too many by place, or one by place and by name
+            raise ArgumentError(f"{type(self).__name__}: {error}.") from None
+        arguments = dict(bound.arguments)
         _check_training_arguments(arguments, parameters)
         if "freq" in arguments:
             parse_offset(arguments["freq"])
@@ -116,8 +138,10 @@ class _WithScott:
         return f"with_scott({self.library_estimator.__name__})({given})"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if type(self) is not with_scott(self.library_estimator):  # a user's subclass
+            return copyreg.__newobj__, (type(self),), self.__dict__  # type: ignore[attr-defined]
         arguments = {**self.arguments, "trainer": self.trainer}
-        return SavedEstimator, (self.library_estimator, arguments)
+        return SavedEstimator, (self.library_estimator, arguments), self.__dict__
 
 
 class SavedEstimator:
@@ -134,7 +158,12 @@ class SavedEstimator:
 
 @serde.encode.register(_WithScott)
 def _encode(estimator: _WithScott) -> Any:
-    function, (parent, arguments) = estimator.__reduce__()
+    if type(estimator) is not with_scott(estimator.library_estimator):
+        raise ArgumentError(
+            f"{type(estimator).__name__} is made from an estimator with SCott; to be "
+            "written down, make the subclass first: with_scott(YourEstimator)."
+        )
+    function, (parent, arguments), _ = estimator.__reduce__()
     return {
         "__kind__": "instance",
         "class": f"{function.__module__}.{function.__qualname__}",

@@ -19,7 +19,7 @@ from pts_scott.errors import (
     cause,
     quote,
 )
-from pts_scott.gradients import Losses
+from pts_scott.gradients import Buffers, Losses
 from pts_scott.instances import InstanceIndex
 from pts_scott.windows import Batch, WindowIndex
 
@@ -68,14 +68,11 @@ def is_stochastic(losses: Losses, windows: WindowIndex) -> bool:
 @contextmanager
 def _same_buffers(losses: Losses) -> Iterator[list[torch.Tensor]]:
     """A block after which buffers are what they were before, which it is given."""
-    buffers = list(losses.buffers())
-    before = [buffer.clone() for buffer in buffers]
+    before = Buffers(losses)
     try:
-        yield before
+        yield before.values
     finally:
-        with torch.no_grad():
-            for buffer, value in zip(buffers, before, strict=True):
-                buffer.copy_(value)
+        before.restore()
 
 
 def _differ(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
@@ -165,15 +162,16 @@ def _check_one_loss_a_window(
     numbers = _probe_windows(windows, PROBES)
     before = _random_states(windows.device)
     with losses.mode(training), torch.no_grad():
+        batch = windows.gather(numbers, losses.fields)  # once: a step may be random
         with _same_buffers(losses):
-            together = _probe(losses, windows.gather(numbers, losses.fields))
+            together = _probe(losses, {name: x.clone() for name, x in batch.items()})
         _check_shape(losses.name, together, len(numbers))
         if _differ(before, _random_states(windows.device)):
             return  # random even in evaluation, as diffusion is: nothing to compare
         parts = []
-        for number in numbers:
+        for n in range(len(numbers)):
             with _same_buffers(losses):
-                parts.append(losses(windows.gather(number[None], losses.fields)))
+                parts.append(losses({name: x[n : n + 1] for name, x in batch.items()}))
         alone = torch.cat(parts)
     # Rounding is far below a thousandth of the losses, whatever their unit.
     difference, size = (together - alone).abs().max(), together.abs().max()

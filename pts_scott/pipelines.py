@@ -155,13 +155,27 @@ class Pipeline:
             (found,) = chain([dict(entry)], is_train=True)
             return found  # type: ignore[no-any-return]
 
-        layout = Layout(
-            past_length=self.splitter.past_length,
-            future_length=self.splitter.future_length,
-            lead_time=getattr(self.splitter, "lead_time", 0),
-        )
+        layout = _outline(self.splitter)
         series, _, kept = read_entries(entries, layout, sampling, (), keep=True)
         return PipelineIndex(series, layout, sampling, self.fields, kept, instance)
+
+
+def _outline(splitter: Any) -> Layout:
+    """Lengths of a splitter that is not known."""
+    past = getattr(splitter, "past_length", getattr(splitter, "instance_length", None))
+    if past is None:
+        raise ModelError(
+            f"{type(splitter).__name__} has neither past_length nor instance_length, so "
+            "it cannot be told which windows there are; use an InstanceSplitter."
+        )
+    target = getattr(splitter, "target_field", "target")
+    return Layout(
+        past_length=past,
+        future_length=getattr(splitter, "future_length", 0),
+        lead_time=getattr(splitter, "lead_time", 0),
+        target=target,
+        split=(target,),
+    )
 
 
 class _At:

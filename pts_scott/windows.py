@@ -237,6 +237,12 @@ class GrowingArray:
         self._rows = end
         return stored
 
+    def widen(self, dtype: np.dtype) -> None:
+        """Hold values of another type, too."""
+        self._dtype = np.result_type(self._dtype, dtype)
+        if self.shape is not None and self._array.dtype != self._dtype:
+            self._array = self._array.astype(self._dtype)
+
     def tensor(self) -> Tensor:
         """The series as a tensor, without the room for more."""
         self._array.resize((self._rows, *self._array.shape[1:]), refcheck=False)
@@ -267,6 +273,9 @@ class WindowIndex:
     ShortSeriesError
         If a series has no window at all.
     """
+
+    #: Whether batches are made by tensor operations alone, which can be compiled.
+    compiles = True
 
     def __init__(
         self,
@@ -382,6 +391,13 @@ class WindowIndex:
     def draw(self, size: int, generator: torch.Generator) -> Tensor:
         """Windows drawn uniformly and independently from all windows."""
         return torch.randint(self._size, (size,), generator=generator, device=self.device)
+
+    def contexts(self, windows: Tensor) -> Tensor:
+        """The target before the forecast start of some windows, steps before dimensions.
+
+        Missing and padded values are zero.
+        """
+        return self.gather(windows, ["past_target"])["past_target"]
 
     def gather(self, windows: Tensor, fields: Sequence[str] | None = None) -> Batch:
         """The values of some windows, under the names that GluonTS gives them.

@@ -14,6 +14,7 @@ from gluonts.dataset.field_names import FieldName
 from gluonts.transform import (
     AddObservedValuesIndicator,
     AsNumpyArray,
+    CanonicalInstanceSplitter,
     Chain,
     ExpectedNumInstanceSampler,
     InstanceSplitter,
@@ -190,6 +191,23 @@ class AnotherSplitter(InstanceSplitter):
     """One that nobody has heard of."""
 
 
+def test_an_unknown_splitter_may_have_another_target_and_no_prediction_range():
+    splitter = CanonicalInstanceSplitter(
+        target_field="y",
+        is_pad_field=FieldName.IS_PAD,
+        start_field=FieldName.START,
+        forecast_start_field=FieldName.FORECAST_START,
+        instance_sampler=ExpectedNumInstanceSampler(num_instances=1.0, min_past=6),
+        instance_length=6,
+        allow_target_padding=False,
+    )
+    data = [{**e, "y": e["target"]} for e in entries()]
+    with pytest.warns(ScottWarning, match="CanonicalInstanceSplitter is not known"):
+        windows = Pipeline.read(Chain([splitter, SelectFields(["past_y"])])).windows(data)
+    found = windows.gather(torch.tensor([0, 3]))["past_y"]
+    np.testing.assert_allclose(found[1], data[0]["target"][3:9])
+
+
 def test_an_unknown_splitter_goes_through_the_librarys_pipeline():
     chain = pipeline(cls=AnotherSplitter)
     with pytest.warns(ScottWarning, match="AnotherSplitter is not known here"):
@@ -253,6 +271,45 @@ def test_dimensions_that_differ_are_named():
     data[1]["feature"] = data[1]["feature"][:1]
     with pytest.raises(DataError, match="'feature' of series 's1'"):
         Pipeline.read(pipeline()).windows(data)
+
+
+def test_a_feature_shorter_than_its_target_is_refused():
+    data = entries()
+    data[0]["feature"] = data[0]["feature"][:, :-10]
+    with pytest.raises(DataError, match=r"'feature' of series 's0' has shape \(2, 30\)"):
+        Pipeline.read(pipeline()).windows(data)
+
+
+def test_features_of_several_types_keep_their_values():
+    data = entries()
+    data[0]["feature"] = data[0]["feature"].astype(np.int64)
+    data[1]["feature"] = data[1]["feature"] + 0.5
+    windows = Pipeline.read(pipeline()).windows(data)
+    number = splits_of(windows).index((1, 8))
+    found = windows.gather(torch.tensor([number]))["future_feature"]
+    np.testing.assert_allclose(found[0], data[1]["feature"][:, 8:12].T)
+
+
+def test_static_features_of_unequal_shape_are_refused():
+    data = entries()
+    data[2]["size"] = data[2]["size"][:1]
+    with pytest.raises(DataError, match="'size' of series 's2' has shape"):
+        Pipeline.read(pipeline()).windows(data)
+
+
+@pytest.mark.parametrize("changes", [{}, {"lead": 3}, {"past": 30}, {"ntc": False}])
+@pytest.mark.parametrize("dimensions", [None, 3])
+def test_contexts_are_those_of_the_target_itself(changes, dimensions):
+    """Whatever the instances call it, and whatever is done to them."""
+    fields = ["renamed"]
+    rename = RenameFields({"past_target": "renamed"})
+    chain = pipeline(rename, fields=fields, dummy=0.0, dimensions=dimensions, **changes)
+    windows = Pipeline.read(chain).windows(entries(dimensions))
+    numbers = torch.arange(len(windows))
+    expected = windows.gather(numbers)["renamed"]
+    if "ntc" in changes and dimensions:
+        expected = expected.mT
+    torch.testing.assert_close(windows.contexts(numbers), expected, rtol=0, atol=0)
 
 
 class MySampler(InstanceSampler):

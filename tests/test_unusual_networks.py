@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import lightning.pytorch as pl
 import pytest
 import torch
-from conftest import quiet_trainer, tiny_network, wave_windows
+from conftest import QUIET, quiet_trainer, tiny_network, wave_windows
 from torch import nn
 
+from pts_scott.errors import ScottWarning
 from pts_scott.gradients import Gradients, Losses, squared_norm
+from pts_scott.lightning_loop import evaluate
 from pts_scott.model_checks import check_model, training_effects
 
 
@@ -32,6 +35,8 @@ class Embedded(nn.Module):
 class Running(nn.Module):
     """A level that is learned from what passes by, as running statistics are."""
 
+    in_place = True
+
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(6, 2, dtype=torch.float64)
@@ -39,9 +44,17 @@ class Running(nn.Module):
 
     def loss(self, past_target, future_target):
         forecast = self.linear(past_target) * (1 + self.level)
-        if self.training:
+        if self.training and self.in_place:
             self.level.lerp_(past_target.mean().detach(), 0.1)
+        elif self.training:
+            self.level = 0.9 * self.level + 0.1 * past_target.mean().detach()
         return (forecast - future_target).square().mean(dim=1)
+
+
+class Replacing(Running):
+    """The same, with a new tensor in each pass."""
+
+    in_place = False
 
 
 class Tied(nn.Module):
@@ -55,6 +68,19 @@ class Tied(nn.Module):
 
     def loss(self, past_target, future_target):
         forecast = self.two(torch.tanh(self.one(past_target)))[:, :2]
+        return (forecast - future_target).square().mean(dim=1)
+
+
+class Twice(nn.Module):
+    """One parameter under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.full((6, 6), 0.1, dtype=torch.float64))
+        self.b = self.a
+
+    def loss(self, past_target, future_target):
+        forecast = (torch.tanh(past_target @ self.a) @ self.b)[:, :2]
         return (forecast - future_target).square().mean(dim=1)
 
 
@@ -133,8 +159,9 @@ def test_a_sparse_table_is_trained_like_a_dense_one(optimizer):
         torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-12)
 
 
-def test_both_passes_see_the_same_buffers_and_one_changes_them(windows):
-    network = Running().train()
+@pytest.mark.parametrize("kind", [Running, Replacing])
+def test_both_passes_see_the_same_buffers_and_one_changes_them(kind, windows):
+    network = kind().train()
     batch = windows.gather(torch.arange(8))
     gradients = Gradients(Losses(network))
     assert training_effects(gradients.losses, windows) == (False, True)
@@ -167,6 +194,32 @@ def test_networks_with_state_or_random_numbers_are_not_compiled(
     assert gradients.stochastic is (network is Noisy)
 
 
+class Spoil(pl.Callback):
+    """Makes parameters and buffers worse after the second epoch."""
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        network = pl_module.losses.network
+        if trainer.current_epoch == 2:
+            network.level += 50.0
+            network.linear.bias.data += 50.0
+
+
+@pytest.mark.parametrize("kind", [Running, Replacing])
+def test_the_best_parameters_come_back_with_their_buffers(kind):
+    windows, network = wave_windows(), kind()
+    kwargs = {**QUIET, "callbacks": [Spoil()]}
+    trainer = quiet_trainer(
+        output="best", epochs=3, learning_rate=1e-6, trainer_kwargs=kwargs
+    )
+    with pytest.warns(ScottWarning, match="training diverges"):
+        trainer.fit(network, windows, windows.last())
+    losses = trainer.history["val_loss"].dropna()
+    assert losses.iloc[-1] > 10 * losses.min()
+    assert float(network.level) < 50
+    found = float(evaluate(Losses(network), windows.last()))
+    assert found == pytest.approx(losses.min())
+
+
 def test_running_values_follow_training():
     assert float(trained(Running()).level) != 0.0
 
@@ -181,7 +234,7 @@ def test_tied_weights_count_once_and_stay_tied():
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("network", [Tied, Shared])
+@pytest.mark.parametrize("network", [Tied, Shared, Twice])
 def test_weights_held_twice_are_seen_at_the_snapshot_and_put_back(
     network, compiled, windows
 ):

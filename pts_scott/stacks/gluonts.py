@@ -189,7 +189,11 @@ class NPTSLosses(nn.Module):
     def loss(self, **batch: Tensor) -> Tensor:
         """Negative log likelihood of the step after each context."""
         distribution = self.wrapped(**{name: batch[name] for name in self._inputs})
-        losses = -distribution.log_prob(batch[self._target])
+        target = batch[self._target]
+        if target.numel() == distribution.batch_shape.numel():
+            # The smooth network's has no dimension for the one step that it predicts.
+            target = target.reshape(distribution.batch_shape)
+        losses = -distribution.log_prob(target)
         if self._scaling is not None:
             losses = losses / self._scaling(batch[self._past])[1]
         return losses.flatten(1).mean(1) if losses.ndim > 1 else losses
@@ -249,6 +253,7 @@ def train_model(
             validation = _windows(batches, transformation, validation_data)
         network = LibraryLosses(_model(module), windows.fields)
         network.see_first(windows)
+        _check_training_step(module, network, windows)
         with network.own_scales(windows):
             trainer.fit(network, windows, validation, seed=seed)
     return TrainOutput(
@@ -317,6 +322,35 @@ def _model(module: nn.Module) -> nn.Module:
             "model's loss cannot train."
         )
     return model
+
+
+def _check_training_step(
+    module: Any, network: LibraryLosses, windows: WindowIndex
+) -> None:
+    """See that a user's own training step has the loss of its model."""
+    if type(module).training_step.__module__.startswith("gluonts."):
+        return
+    batch = _some(windows, windows.fields)
+    own = {name: batch[name].clone() for name in network.loss_fields}
+    device, training = windows.device, module.training
+    module.eval()
+    module.log = lambda *_, **__: None  # nobody listens yet
+    try:
+        with torch.no_grad():
+            with isolated(0, device):
+                found = network.loss(**own).mean()
+            with isolated(0, device):
+                expected = module.training_step(batch, 0)
+    finally:
+        del module.log
+        module.train(training)
+    expected = expected["loss"] if isinstance(expected, dict) else expected
+    if not torch.allclose(found, expected.to(found), rtol=1e-3):
+        raise WindowLossError(
+            f"{type(module).__name__}.training_step gives {float(expected):.6g}, and the "
+            f"mean of its model's loss is {float(found):.6g}; strata have weights, so "
+            "the method needs model.loss(…) to return what is trained, one loss a window."
+        )
 
 
 def with_trainer(arguments: dict[str, Any], trainer: Any) -> dict[str, Any]:

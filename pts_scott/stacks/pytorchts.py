@@ -8,6 +8,7 @@ import torch
 from gluonts.core import serde
 from gluonts.core.component import validated
 from gluonts.dataset.common import Dataset
+from gluonts.itertools import Cached, Cyclic
 from gluonts.model.predictor import Predictor
 from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.torch.modules.distribution_output import DistributionOutput
@@ -67,7 +68,9 @@ class TrainerBase(Trainer):  # type: ignore[misc]
             validation = _windows_behind(validation_iter)
         network = LibraryLosses(net)
         numbers = torch.linspace(0, len(windows) - 1, STATISTICS, dtype=torch.float64)
-        network.fit_statistics(windows.gather(numbers.long().unique()))
+        place = self.device  # type: ignore[attr-defined]
+        some = windows.to(place).gather(numbers.long().unique().to(place))
+        network.fit_statistics(some)
         self.fit(network, windows, validation)  # type: ignore[attr-defined]
 
 
@@ -75,7 +78,7 @@ def _windows_behind(loader: Any) -> InstanceIndex:
     """The windows that a loader of PyTorchTS draws from."""
     transformed = loader.dataset.transformed_dataset
     dataset = transformed.base_dataset
-    while hasattr(dataset, "iterable"):  # GluonTS' Cached and Cyclic
+    while isinstance(dataset, (Cached, Cyclic)):
         dataset = dataset.iterable
     return Pipeline.read(transformed.transformation).windows(dataset)
 
@@ -241,8 +244,13 @@ class RebuiltPredictor(PyTorchPredictor):  # type: ignore[misc]
     @classmethod
     def like(cls, predictor: PyTorchPredictor, estimator: Any) -> "RebuiltPredictor":
         """The same predictor, which knows the estimator that made it."""
+        # Of the trainer, the size of batches is all that a predictor depends on.
+        trainer = type(estimator.trainer)(
+            batch_size=estimator.trainer.batch_size, device="cpu"
+        )
+        again = type(estimator)(**estimator.arguments, trainer=trainer)
         rebuilt = cls.__new__(cls)
-        rebuilt.__dict__.update(predictor.__dict__, estimator=estimator)
+        rebuilt.__dict__.update(predictor.__dict__, estimator=again)
         return rebuilt
 
     def serialize(self, path: Path) -> None:

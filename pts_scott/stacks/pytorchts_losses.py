@@ -1,9 +1,9 @@
 """PyTorchTS' training networks, with one loss a window in place of the batch's mean.
 
 Each of them ends in a mean over all windows and steps; here the same terms are summed up
-window by window. Their mean is the library's loss, but where values are missing: DeepAR
-then weights windows by what is observed of them, and here all windows count alike. A
-network that is not known is asked for one window at a time.
+window by window. Their mean is the library's loss, but where values are missing: DeepAR,
+Causal DeepAR and TFT then weight windows by what is observed of them, and here all
+windows count alike. A network that is not known is asked for one window at a time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pts.modules.flows import BatchNorm
 from torch import Tensor, nn
 
 from pts_scott.errors import ScottWarning, WindowLossError
-from pts_scott.networks import context_scale, mape_loss, mase_loss, smape_loss
+from pts_scott.networks import context_scale
 
 WindowLoss = Callable[[Any, dict[str, Tensor]], Tensor]
 
@@ -113,7 +113,8 @@ def _context_scaler(scaler: MeanScaler) -> ContextScaler:
 
 def _known_loss(network: nn.Module) -> WindowLoss:
     for kind, loss in WINDOW_LOSSES.items():
-        if isinstance(network, kind):
+        # A subclass with a forward of its own may have another loss.
+        if isinstance(network, kind) and type(network).forward is kind.forward:
             return loss
     warnings.warn(
         f"{type(network).__name__} is not known here: it is asked for the loss of one "
@@ -186,13 +187,11 @@ def _lstnet(net: Any, batch: dict[str, Tensor]) -> Tensor:
 def _nbeats(net: Any, batch: dict[str, Tensor]) -> Tensor:
     past, future = batch["past_target"], batch["future_target"]
     forecast = NBEATSNetwork.forward(net, past)
-    observed = torch.ones_like(future)
     if net.loss_function == "MAPE":
-        return mape_loss(forecast, future, observed)
+        return net.mape_loss(forecast, future)
     if net.loss_function == "sMAPE":
-        return smape_loss(forecast, future, observed)
-    ones = torch.ones_like(past)
-    return mase_loss(forecast, future, observed, past, ones, net.periodicity)
+        return net.smape_loss(forecast, future)
+    return net.mase_loss(forecast, future, past, net.periodicity)
 
 
 def _tft(net: Any, batch: dict[str, Tensor]) -> Tensor:

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +43,7 @@ from pts.model.time_grad import TimeGradEstimator  # noqa: E402
 from pts.model.transformer import TransformerEstimator  # noqa: E402
 from pts.model.transformer_tempflow import TransformerTempFlowEstimator  # noqa: E402
 
-from pts_scott import ScottTrainer, with_scott  # noqa: E402
+from pts_scott import ScottTrainer, Stratifier, with_scott  # noqa: E402
 from pts_scott.errors import (  # noqa: E402
     ArgumentError,
     MissingValuesError,
@@ -294,8 +295,6 @@ def test_each_is_the_librarys_loss_of_that_window_alone(name, missing):
 
 def test_an_anchor_of_window_losses_is_unbiased():
     """E Σ w_i f_ξi over strata is the mean over all windows: what a mean would miss."""
-    from pts_scott import Stratifier
-
     net, windows, _ = batch_of("DeepAR")
     losses = LibraryLosses(net).eval()
     with torch.no_grad():
@@ -354,6 +353,36 @@ def test_fast_equals_the_plain_reference(name, method):
     for found, wanted in zip(trainer.path, expected):
         for x, y in zip(found, wanted):
             torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("loss_function", ["MAPE", "sMAPE", "MASE"])
+@pytest.mark.parametrize("lengths", [(30, 4), (12, 16)])
+def test_nbeats_trains_the_librarys_own_losses(loss_function, lengths):
+    arguments = {**MODELS["N-BEATS"].arguments, "loss_function": loss_function}
+    arguments["context_length"], arguments["prediction_length"] = lengths
+    estimator = with_scott(NBEATSEstimator)(**arguments, trainer=quiet_trainer())
+    net = network_of(estimator)
+    windows = Pipeline.read(chain_of(estimator, net)).windows(data_of(MODELS["N-BEATS"]))
+    batch = windows.gather(torch.arange(40, 60))
+    with torch.no_grad():
+        found = LibraryLosses(net).loss(**batch)
+        torch.testing.assert_close(found, one_by_one(net, batch), rtol=1e-4, atol=1e-5)
+
+
+class OwnLoss(NBEATSTrainingNetwork):
+    def forward(self, past_target, future_target):
+        return 3 * super().forward(past_target, future_target)
+
+
+def test_a_subclass_with_a_loss_of_its_own_keeps_it():
+    net = network_of(estimator_of("N-BEATS"))
+    net.__class__ = OwnLoss
+    with pytest.warns(ScottWarning, match="OwnLoss is not known here"):
+        losses = LibraryLosses(net)
+    batch = {"past_target": torch.rand(3, 12), "future_target": torch.rand(3, 4)}
+    with torch.no_grad():
+        expected = one_by_one(net, batch)
+        torch.testing.assert_close(losses.loss(**batch), expected)
 
 
 # -- what comes out -------------------------------------------------------------------
@@ -479,6 +508,85 @@ def test_with_scott_needs_no_prefetch_factor_and_is_serialised():
         assert again.trainer.settings.gamma == 0.2
     with pytest.raises(ArgumentError, match="takes a class of PyTorchEstimator"):
         with_scott(ScottTrainer)
+
+
+class Scaled:
+    """A dataset of somebody else, which holds another one."""
+
+    def __init__(self, iterable):
+        self.iterable = iterable
+
+    def __iter__(self):
+        for entry in self.iterable:
+            yield {**entry, "target": 1000 * entry["target"]}
+
+    def __len__(self):
+        return len(self.iterable)
+
+
+def test_a_dataset_that_wraps_another_is_read_itself():
+    trainer = quiet_trainer(optimizer="adam", batch_size=8, num_batches_per_epoch=2)
+    model = MODELS["N-BEATS"]
+    arguments = {**model.arguments, "loss_function": "MAPE"}
+    found = []
+    fit = trainer.fit
+    trainer.fit = lambda net, windows, *rest: (
+        found.append(windows),
+        fit(net, windows, *rest),
+    )
+    data = Scaled(list(data_of(model)))
+    model.estimator(**arguments, trainer=trainer).train(data, prefetch_factor=None)
+    assert float(found[0].series.values.mean()) > 1000
+
+
+def test_arguments_that_are_handed_on_are_known():
+    trainer = quiet_trainer(batch_size=8)
+    model = MODELS["DeepVAR"]
+    estimator = with_scott(model.estimator)(
+        **model.arguments, dtype=np.float32, trainer=trainer
+    )
+    assert estimator.dtype == np.float32
+
+
+@pytest.mark.parametrize("name", ["N-BEATS", "LSTNet", "TempFlow", "TimeGrad"])
+def test_predictors_do_not_depend_on_the_trainer(name, tmp_path):
+    estimator = estimator_of(
+        name,
+        num_batches_per_epoch=2,
+        scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9),
+        optimizer=lambda p: torch.optim.RMSprop(p, lr=1e-3),
+    )
+    data = data_of(MODELS[name])
+    predictor = estimator.train(data)
+    predictor.serialize(tmp_path)
+    expected = forecast_with_seed(predictor, list(data))
+    for again in (
+        type(predictor).deserialize(tmp_path),
+        pickle.loads(pickle.dumps(predictor)),
+    ):
+        np.testing.assert_allclose(forecast_with_seed(again, list(data)), expected)
+
+
+def test_a_marginal_transformation_which_is_random_trains():
+    model = MODELS["DeepVAR"]
+    estimator = with_scott(model.estimator)(
+        **model.arguments,
+        use_marginal_transformation=True,
+        trainer=quiet_trainer(batch_size=8, num_batches_per_epoch=4),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the library divides by zero there
+        estimator.train(data_of(model))
+    assert np.isfinite(estimator.trainer.history["train_loss"]).all()
+
+
+@pytest.mark.parametrize("name", ["LSTNet", "DeepVAR"])
+def test_windows_of_every_model_can_be_clustered(name):
+    estimator = estimator_of(
+        name, stratifier=Stratifier.kmeans(3), num_batches_per_epoch=2
+    )
+    estimator.train(data_of(MODELS[name]))
+    assert len(estimator.trainer.strata) == 3
 
 
 def test_one_seed_gives_one_model():
