@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 COLUMNS = (
     "step",
@@ -21,11 +22,12 @@ COLUMNS = (
     "train_loss",
     "val_loss",
     "update_norm",
+    "skipped",
     "compile_seconds",
 )
 
 
-COUNTS = COLUMNS[:5]
+COUNTS = (*COLUMNS[:5], "skipped")
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,8 @@ class Budget:
 class Stopwatch:
     """Wall-clock seconds of training; it stands still during evaluation."""
 
-    def __init__(self) -> None:
-        self._before = 0.0
+    def __init__(self, seconds: float = 0.0) -> None:
+        self._before = seconds
         self._since: float | None = None
 
     def start(self) -> None:
@@ -110,6 +112,25 @@ class History:
         if len(self):
             for name, value in row.items():
                 self._columns[name][-1] = value
+
+    def state_dict(self) -> dict[str, Any]:
+        """The columns as tensors."""
+        kinds = {"q": torch.int64, "d": torch.float64}
+        return {
+            "compile_seconds": self.compile_seconds,
+            "columns": {
+                name: torch.tensor(column, dtype=kinds[column.typecode])
+                for name, column in self._columns.items()
+            },
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on after these rows."""
+        self.compile_seconds = state["compile_seconds"]
+        for name, values in state["columns"].items():
+            column = array(self._columns[name].typecode)
+            column.frombytes(values.numpy().tobytes())
+            self._columns[name] = column
 
     def frame(self) -> pd.DataFrame:
         """The rows as a table, with the columns in their documented order."""

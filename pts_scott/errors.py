@@ -16,6 +16,10 @@ class ScottWarning(UserWarning):
     """Category of every warning that ``pts_scott`` gives."""
 
 
+class FaultWarning(ScottWarning):
+    """A loss or gradient was not finite, and its step was skipped."""
+
+
 class ArgumentError(ScottError, ValueError):
     """An argument has a value that it cannot have."""
 
@@ -106,6 +110,30 @@ class WindowLossError(ModelError):
 
 class BatchCoupledLossError(ModelError):
     """The loss of a window changes with what shares its batch."""
+
+
+class ProcessError(ScottError):
+    """Of several processes that train together, one is lost."""
+
+
+class CheckpointError(ScottError):
+    """A checkpoint cannot be written, or is not there."""
+
+
+class DamagedCheckpointError(CheckpointError):
+    """A checkpoint is not whole."""
+
+
+class UnsafeCheckpointError(CheckpointError):
+    """A checkpoint holds what could run code when it is read."""
+
+
+class CheckpointVersionError(CheckpointError):
+    """A checkpoint was written by another version."""
+
+
+class CheckpointMismatchError(CheckpointError):
+    """A checkpoint belongs to another run."""
 
 
 def quote(value: object, limit: int = 80) -> str:

@@ -24,7 +24,10 @@ State = tuple[Tensors, ...]
 
 
 class Outcome(NamedTuple):
-    """What one step leaves behind, besides the parameters that it moved."""
+    """What one step leaves behind, besides the parameters that it moved.
+
+    The loss of a step that was skipped, because something was not finite, is NaN.
+    """
 
     loss: Tensor
     squared_norm: Tensor
@@ -32,28 +35,37 @@ class Outcome(NamedTuple):
 
 # The update rules of torch.optim, in a form that becomes one loop over each parameter.
 # What depends on the step alone comes as two numbers, or it would be computed for each
-# element. ``theta``, ``v`` and the state's tensors belong to one parameter.
+# element. ``theta``, ``v`` and the state's tensors belong to one parameter; where ``ok``
+# is false (a loss or gradient is not finite), all of them stay as they are.
 
 
-def _sgd(theta: Tensor, v: Tensor, state: Tensors, a: Tensor, b: Tensor, o: Any) -> None:
-    theta.sub_(a * (v + o["weight_decay"] * theta))
+def _sgd(
+    theta: Tensor, v: Tensor, state: Tensors, ok: Tensor, a: Tensor, b: Tensor, o: Any
+) -> None:
+    theta.copy_(torch.where(ok, theta - a * (v + o["weight_decay"] * theta), theta))
 
 
-def _adam(theta: Tensor, v: Tensor, state: Tensors, a: Tensor, b: Tensor, o: Any) -> None:
+def _adam(
+    theta: Tensor, v: Tensor, state: Tensors, ok: Tensor, a: Tensor, b: Tensor, o: Any
+) -> None:
     first, second = state
     v = v + o["weight_decay"] * theta
-    first.lerp_(v, 1 - o["betas"][0])
-    second.mul_(o["betas"][1]).addcmul_(v, v, value=1 - o["betas"][1])
-    theta.sub_(a * first / (second.sqrt() / b + o["eps"]))
+    mean = torch.lerp(first, v, 1 - o["betas"][0])
+    square = (second * o["betas"][1]).addcmul(v, v, value=1 - o["betas"][1])
+    moved = theta - a * mean / (square.sqrt() / b + o["eps"])
+    theta.copy_(torch.where(ok, moved, theta))
+    first.copy_(torch.where(ok, mean, first))
+    second.copy_(torch.where(ok, square, second))
 
 
 def _adagrad(
-    theta: Tensor, v: Tensor, state: Tensors, a: Tensor, b: Tensor, o: Any
+    theta: Tensor, v: Tensor, state: Tensors, ok: Tensor, a: Tensor, b: Tensor, o: Any
 ) -> None:
     (total,) = state
     v = v + o["weight_decay"] * theta
-    total.addcmul_(v, v)
-    theta.sub_(a * v / (total.sqrt() + o["eps"]))
+    square = total.addcmul(v, v)
+    theta.copy_(torch.where(ok, theta - a * v / (square.sqrt() + o["eps"]), theta))
+    total.copy_(torch.where(ok, square, total))
 
 
 def _sgd_numbers(step: int, o: Any) -> tuple[float, float]:
@@ -72,7 +84,7 @@ def _adagrad_numbers(step: int, o: Any) -> tuple[float, float]:
 class _Rule(NamedTuple):
     """How an optimizer updates, and what it keeps for each parameter."""
 
-    update: Callable[[Tensor, Tensor, Tensors, Tensor, Tensor, Any], None]
+    update: Callable[[Tensor, Tensor, Tensors, Tensor, Tensor, Tensor, Any], None]
     numbers: Callable[[int, Any], tuple[float, float]]
     state: tuple[str, ...]
     counts: bool = True
@@ -227,6 +239,12 @@ class FusedStep:
             )
         )
 
+    def uncount(self, steps: int) -> None:
+        """Take back the count of steps that were skipped."""
+        self._step -= steps
+        if self._rule.counts:
+            self._counter.sub_(steps)
+
     @contextmanager
     def undone(self) -> Iterator[None]:
         """A block after which parameters and optimizer state are as they were."""
@@ -263,7 +281,7 @@ class FusedStep:
         batch = self.gather(windows)
         weights = self.gradients.equal_weights(batch) if weights is None else weights
         v, loss = self.gradients.functional(theta, batch, weights)
-        return loss, self._update(theta, v, state, numbers)
+        return self._update(theta, v, loss, state, numbers)
 
     def _paired_step(
         self,
@@ -279,18 +297,24 @@ class FusedStep:
         v, loss = self.gradients.functional_pair(
             theta, snapshot, anchor, coefficient, batch
         )
-        return loss, self._update(theta, v, state, numbers)
+        return self._update(theta, v, loss, state, numbers)
 
     def _update(
-        self, theta: Tensors, v: Tensors, state: State, numbers: tuple[Tensor, Tensor]
-    ) -> Tensor:
+        self,
+        theta: Tensors,
+        v: Tensors,
+        loss: Tensor,
+        state: State,
+        numbers: tuple[Tensor, Tensor],
+    ) -> tuple[Tensor, Tensor]:
         squared = torch.stack([x.square().sum() for x in v]).sum()
+        ok = squared.isfinite() & loss.isfinite()
         if self.clip_gradient is not None:
             scale = clip_scale(squared, self.clip_gradient)
             v = tuple(scale * x for x in v)
         for parameter, direction, own in zip(theta, v, state, strict=True):
-            self._rule.update(parameter, direction, own, *numbers, self._options)
-        return squared
+            self._rule.update(parameter, direction, own, ok, *numbers, self._options)
+        return torch.where(ok, loss, math.nan), squared
 
 
 class _Number:

@@ -10,6 +10,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,17 +20,23 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from pts_scott import __version__
 from pts_scott.budget import Budget, History, Stopwatch
-from pts_scott.errors import ScottWarning
+from pts_scott.errors import FaultWarning, ProcessError, ScottWarning
+from pts_scott.faults import culprits, name_windows
 from pts_scott.fused import FusedStep, can_fuse
-from pts_scott.gradients import Gradients, Losses, Tensors, mean_loss
-from pts_scott.randomness import Generators
+from pts_scott.gradients import Gradients, Losses, mean_loss
+from pts_scott.processes import Processes, ProcessGroup
+from pts_scott.randomness import Generators, global_state, set_global_state
 from pts_scott.scott import OuterLoop, Scott, Settings, WindowDraws, geometric_length
 from pts_scott.strata import Strata
 from pts_scott.windows import Batch, WindowIndex
 
 EVALUATION_BATCH = 1024
 LOG_SECONDS = 0.1
+KEY = "pts_scott"  # of our own part in Lightning's checkpoints
+FORMAT = 1
+DIVERGED = 100.0  # times its first size: a loss from which no run has come back
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,7 @@ class Plan:
     clip_gradient: float | None
     make_optimizer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
     make_scheduler: Callable[[torch.optim.Optimizer], LRScheduler] | None = None
+    skip_limit: int = 10
 
 
 class Observer(pl.Callback):
@@ -114,6 +122,8 @@ class OuterLoopModule(pl.LightningModule):
         The streams of random numbers.
     history
         Where each outer loop writes its row.
+    identity
+        What tells this run from others, for its checkpoints.
     """
 
     def __init__(
@@ -126,9 +136,11 @@ class OuterLoopModule(pl.LightningModule):
         plan: Plan,
         generators: Generators,
         history: History,
+        identity: dict[str, dict[str, Any]] | None = None,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
+        self.identity = identity or {}
         self.losses = losses
         self.gradients = gradients
         self.windows = windows
@@ -139,14 +151,21 @@ class OuterLoopModule(pl.LightningModule):
         self.clock = Stopwatch()
         self.steps = 0
         self.outer = 0
+        self.skipped = 0
+        #: Whether the run has come to its end; a checkpoint says so.
+        self.finished = False
+        self._stop_asked = False
+        self._in_a_row = 0  # steps that were skipped
         self._logged = -math.inf
         self._latest = math.inf  # loss, by which a scheduler may decide
+        self._first_loss = math.nan
         self._diverged = False
+        self._random: dict[str, Any] | None = None  # of a checkpoint, still to be set
         self.strata_count = len(strata) if strata is not None else len(windows)
         self._anchor_size = plan.settings.anchor_size(strata, windows)
         self._step_cost = plan.settings.step_size(strata, windows)
         self._first_cost = plan.settings.first_step_size(strata, windows)
-        self._kept = _Kept(plan.output, gradients.parameters, generators.output)
+        self._kept = _Kept(plan.output, losses, generators.output)
         self.scott = Scott(
             gradients,
             self._gather,
@@ -163,10 +182,11 @@ class OuterLoopModule(pl.LightningModule):
 
     def outer_loops(self) -> Iterator[int]:
         """What Lightning iterates over: outer loops until the epoch is full."""
-        while not self._epoch_is_full():
+        while not self.epoch_is_full():
             yield self.outer
 
-    def _epoch_is_full(self) -> bool:
+    def epoch_is_full(self) -> bool:
+        """Whether no outer loop is left to do in this epoch."""
         return self.steps >= self._epoch_end() or not self._allowed(self._first_cost)
 
     def _epoch_end(self) -> int:
@@ -175,13 +195,40 @@ class OuterLoopModule(pl.LightningModule):
 
     def _allowed(self, cost: int) -> bool:
         return self.plan.budget.allows(
-            self.steps, self.clock.seconds, self.gradients.count, cost
+            self.steps, self.seconds, self.gradients.count, cost
         )
+
+    @property
+    def processes(self) -> Processes:
+        """Who trains this network together."""
+        return self.scott.processes
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training, on which all processes agree."""
+        group = self.processes
+        return group.seconds if isinstance(group, ProcessGroup) else self.clock.seconds
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether training is to end with the current outer loop, everywhere."""
+        group = self.processes
+        if isinstance(group, ProcessGroup):
+            return group.interrupted
+        return self._stop_asked
+
+    def interrupt(self) -> None:
+        """End training with the current outer loop, as Ctrl-C does."""
+        self._stop_asked = True
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        if self.interrupted and not self.epoch_is_full():
+            self.trainer.should_stop = True
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """One outer loop."""
         # Lightning fetches one ahead, so the last call may find nothing left to do.
-        if self._epoch_is_full():
+        if self.epoch_is_full() or self.interrupted:
             return
         learning_rate = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
         self._kept.see_snapshot(learning_rate * self.strata_count)
@@ -224,16 +271,17 @@ class OuterLoopModule(pl.LightningModule):
 
     def spent(self) -> float:
         """The share of the budget that is used up."""
-        return self.plan.budget.spent(
-            self.steps, self.clock.seconds, self.gradients.count
-        )
+        return self.plan.budget.spent(self.steps, self.seconds, self.gradients.count)
 
     def _record(self, report: OuterLoop) -> None:
         train_loss = float(report.loss)  # waits for the device: seconds are whole
+        if report.steps:
+            self._count_skipped(report)
         spent = {
             "gradients": self.gradients.count,
             "anchors": self.scott.anchors,
             "seconds": self.clock.seconds,
+            "skipped": self.skipped,
         }
         self.outer += 1
         if report.steps == 0:  # an anchor, then a budget at its end or a length of zero
@@ -249,17 +297,70 @@ class OuterLoopModule(pl.LightningModule):
         )
         if self.validation is None:
             self._latest = train_loss
-        if not math.isfinite(train_loss) and not self._diverged:
-            self._diverged = True
-            warnings.warn(
-                f"the loss is {train_loss} at step {self.steps}: training diverges. "
-                "Lower learning_rate, or set clip_gradient.",
-                ScottWarning,
-                stacklevel=2,
-            )
+        self._look_for_divergence(train_loss)
         if self._somebody_listens():
             self.log("train_loss", train_loss, prog_bar=True, batch_size=1)
             self.log("done", self.spent(), prog_bar=True, batch_size=1)
+
+    def _look_for_divergence(self, loss: float) -> None:
+        if math.isnan(self._first_loss):
+            self._first_loss = loss
+        rise = loss - self._first_loss
+        if self._diverged or rise <= DIVERGED * max(abs(self._first_loss), 1.0):
+            return
+        self._diverged = True
+        self._warn(
+            f"the loss is {loss:.4g} at step {self.steps} and began at "
+            f"{self._first_loss:.4g}: training diverges. Lower learning_rate, or set "
+            "clip_gradient.",
+            ScottWarning,
+        )
+
+    def _count_skipped(self, report: OuterLoop) -> None:
+        """Count steps whose loss or gradient was not finite, and say whose it was."""
+        finite = report.losses.isfinite().tolist()
+        skipped = finite.count(False)
+        if not skipped:
+            self._in_a_row = 0
+            return
+        if self.scott.fused is not None:
+            self.scott.fused.uncount(skipped)
+        self.skipped += skipped
+        trailing = finite[::-1].index(True) if True in finite else len(finite)
+        self._in_a_row = trailing + (0 if True in finite else self._in_a_row)
+        numbers = [report.windows[finite.index(False)]]
+        if self.plan.settings.has_anchor and report.anchor_windows is not None:
+            numbers.append(report.anchor_windows)
+        with self._clock_stands_still():
+            bad = culprits(self.gradients, self.windows, torch.cat(numbers))
+        which = name_windows(self.windows, bad)
+        step = self.steps - len(finite) + finite.index(False) + 1
+        self._warn(
+            f"step {step} was skipped, because its loss or gradient is not finite; it "
+            f"comes from {which}. Look at these values, lower learning_rate, or set "
+            f"clip_gradient ({self.skipped} of {self.steps} steps were skipped so far).",
+            FaultWarning,
+        )
+        if self._in_a_row >= self.plan.skip_limit:
+            self._warn(
+                f"training ends: {self._in_a_row} steps in a row were not finite. The "
+                "parameters are those before them. Training diverges: lower "
+                "learning_rate, or set clip_gradient.",
+                FaultWarning,
+            )
+            self.trainer.should_stop = True
+
+    def _warn(self, message: str, category: type[Warning]) -> None:
+        if self.processes.first:
+            warnings.warn(message, category, stacklevel=3)
+
+    @contextmanager
+    def _clock_stands_still(self) -> Iterator[None]:
+        self.clock.stop()
+        try:
+            yield
+        finally:
+            self.clock.start()
 
     def _somebody_listens(self) -> bool:
         """Whether to log now: Lightning's log takes as long as a small step.
@@ -275,7 +376,7 @@ class OuterLoopModule(pl.LightningModule):
                 isinstance(c, pl.callbacks.ProgressBar | Observer)
                 for c in self._callbacks
             )
-            and not self._epoch_is_full()
+            and not self.epoch_is_full()
         ):
             return False
         self._logged = now
@@ -299,9 +400,32 @@ class OuterLoopModule(pl.LightningModule):
         optimizer = self.optimizers()
         assert not isinstance(optimizer, list)
         self.scott.step = optimizer.step
+        if self.trainer.world_size > 1:
+            self._join()
         if self.gradients.compiled:
             self._compile(optimizer.optimizer)
+        if self._random is not None:
+            set_global_state(self._random, self.device)
         self.clock.start()
+
+    def _join(self) -> None:
+        """Train together with the other processes that Lightning has started."""
+        group = ProcessGroup(
+            self.gradients.dtype,
+            self.device,
+            lambda: (self.clock.seconds, self._stop_asked),
+        )
+        group.seconds = self.clock.seconds
+        for rank, identity in enumerate(group.gathered(self.identity)):
+            if identity != self.identity:
+                raise ProcessError(
+                    f"process {rank} trains another model, or on other data, than "
+                    f"process {group.rank}; start all with the same script and data."
+                )
+        # Each process drew a seed of its own if none was given: the first one's counts.
+        self.generators.load_state_dict(group.gathered(self.generators.state_dict())[0])
+        torch.manual_seed(torch.initial_seed() + group.rank)  # dropout's masks differ
+        self.scott.processes = group
 
     def _compile(self, optimizer: torch.optim.Optimizer) -> None:
         """Compile before the clock starts; the seconds are in the history."""
@@ -326,7 +450,7 @@ class OuterLoopModule(pl.LightningModule):
             )
             self.scott.fused = None
             self.gradients.use_autograd()
-        self.history.compile_seconds = time.perf_counter() - began
+        self.history.compile_seconds += time.perf_counter() - began
 
     def _is_watched(self) -> bool:
         """Whether a callback wants to be called at every single update."""
@@ -336,8 +460,7 @@ class OuterLoopModule(pl.LightningModule):
         )
 
     def on_train_end(self) -> None:
-        self.clock.stop()
-        self._kept.restore()
+        self.finish()
 
     def on_train_epoch_end(self) -> None:
         scheduler = self.lr_schedulers()
@@ -353,7 +476,13 @@ class OuterLoopModule(pl.LightningModule):
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """The mean loss over all windows of the validation data."""
-        value = float(evaluate(self.losses, self.validation))  # type: ignore[arg-type]
+        assert self.validation is not None
+        numbers = torch.arange(len(self.validation))
+        own, _ = self.processes.own(numbers, numbers)
+        total = 0.0
+        if len(own):
+            total = len(own) * float(evaluate(self.losses, self.validation, own))
+        value = self.processes.sums([total])[0] / len(numbers)
         self.history.extend(val_loss=value)
         self._latest = value
         self._kept.see_validation(value)
@@ -361,6 +490,67 @@ class OuterLoopModule(pl.LightningModule):
 
     def on_validation_end(self) -> None:
         self.clock.start()
+
+    # -- the run, written down ------------------------------------------------------
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        run = {"format": FORMAT, "version": __version__, "identity": self.identity}
+        checkpoint[KEY] = {**run, **self.state_dict_of_run()}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.load_state_dict_of_run(checkpoint[KEY])
+
+    def state_dict_of_run(self) -> dict[str, Any]:
+        """All that the rest of the run depends on and Lightning does not keep."""
+        random = global_state(self.device)
+        buffers = list(self.losses.buffers()) if self.gradients.stateful else []
+        budget = self.plan.budget
+        return {
+            "finished": self.finished,
+            "budget": [budget.steps, budget.seconds, budget.gradients],
+            "steps": self.steps,
+            "outer": self.outer,
+            "skipped": self.skipped,
+            "in_a_row": self._in_a_row,
+            "seconds": self.clock.seconds,
+            "latest": self._latest,
+            "first_loss": self._first_loss,
+            "diverged": self._diverged,
+            "random": self.processes.gathered(random),
+            "buffers": [buffer.clone() for buffer in buffers],
+            "generators": self.generators.state_dict(),
+            "scott": self.scott.state_dict(),
+            "kept": self._kept.state_dict(),
+            "history": self.history.state_dict(),
+        }
+
+    def load_state_dict_of_run(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        for name in ("finished", "steps", "outer", "skipped"):
+            setattr(self, name, state[name])
+        self._in_a_row, self._latest = state["in_a_row"], state["latest"]
+        self._first_loss, self._diverged = state["first_loss"], state["diverged"]
+        self.clock = Stopwatch(state["seconds"])
+        if self.gradients.stateful:
+            with torch.no_grad():
+                for own, value in zip(
+                    self.losses.buffers(), state["buffers"], strict=True
+                ):
+                    own.copy_(value)
+        self.generators.load_state_dict(state["generators"])
+        self.scott.load_state_dict(state["scott"])
+        self._kept.load_state_dict(state["kept"])
+        self.history.load_state_dict(state["history"])
+        random = state["random"]
+        self._random = random[min(self._rank(), len(random) - 1)]
+
+    def _rank(self) -> int:
+        return self.trainer.global_rank if self._trainer is not None else 0
+
+    def finish(self) -> None:
+        """Stop the clock, and leave the parameters that training returns."""
+        self.clock.stop()
+        self._kept.restore()
 
 
 def evaluate(
@@ -378,11 +568,9 @@ def evaluate(
 class _Kept:
     """The parameters that training returns: the last, a sampled snapshot, or the best."""
 
-    def __init__(
-        self, output: str, parameters: Tensors, generator: torch.Generator
-    ) -> None:
+    def __init__(self, output: str, losses: Losses, generator: torch.Generator) -> None:
         self._output = output
-        self._parameters = parameters
+        self._losses = losses
         self._generator = generator
         self._copy: list[Tensor] | None = None
         self._weight = 0.0
@@ -404,8 +592,27 @@ class _Kept:
             self._best = loss
             self._keep()
 
+    def state_dict(self) -> dict[str, Any]:
+        """What was kept so far."""
+        return {
+            "copy": self._copy,
+            "weight": self._weight,
+            "best": self._best,
+            "validated": self._validated,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._weight, self._best = state["weight"], state["best"]
+        self._validated, self._copy = state["validated"], state["copy"]
+
     def _keep(self) -> None:
-        self._copy = [p.detach().clone() for p in self._parameters]
+        self._copy = [tensor.clone() for tensor in self._tensors()]
+
+    def _tensors(self) -> list[Tensor]:
+        """Trained parameters and buffers, which belong together."""
+        trained = [p.detach() for p in self._losses.trainable().values()]
+        return [*trained, *self._losses.buffers()]
 
     def restore(self) -> None:
         """Put the kept parameters into the network."""
@@ -418,4 +625,5 @@ class _Kept:
             )
         if self._copy is not None:
             with torch.no_grad():
-                torch._foreach_copy_(list(self._parameters), self._copy)
+                for tensor, value in zip(self._tensors(), self._copy, strict=True):
+                    tensor.copy_(value)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,6 +34,15 @@ class Generators:
         return cls(
             *(_generator(int(s), place) for s, place in zip(seeds, places, strict=True))
         )
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Where each stream is."""
+        return {f.name: getattr(self, f.name).get_state() for f in fields(self)}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Go on from there."""
+        for name, value in state.items():
+            getattr(self, name).set_state(value)
 
 
 def _generator(seed: int, device: torch.device | str) -> torch.Generator:
@@ -64,3 +74,32 @@ def isolated(seed: int, device: torch.device) -> Iterator[None]:
     finally:
         random.setstate(python)
         np.random.set_state(numpy)
+
+
+def global_state(device: torch.device) -> dict[str, Any]:
+    """The global random state, as tensors and plain values.
+
+    Dropout draws from torch's; what a library does to instances may draw from the others.
+    """
+    version, words, gauss = random.getstate()
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    words32 = torch.from_numpy(np.asarray(keys, dtype=np.int64))
+    state = {
+        "torch": torch.get_rng_state(),
+        "python": [version, list(words), gauss],
+        "numpy": [kind, words32, *rest],
+    }
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_global_state(state: dict[str, Any], device: torch.device) -> None:
+    """Go on from a global random state."""
+    version, words, gauss = state["python"]
+    kind, keys, *rest = state["numpy"]
+    torch.set_rng_state(state["torch"])
+    random.setstate((version, tuple(words), gauss))
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)

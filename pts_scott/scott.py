@@ -7,10 +7,10 @@ distribution) and Algorithm 2 (the practical version, with early stop by γ).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from pts_scott.gradients import (
     own_tensors,
     squared_norm,
 )
+from pts_scott.processes import Processes, nothing
 from pts_scott.randomness import Generators
 from pts_scott.strata import Strata
 from pts_scott.windows import Batch, WindowIndex
@@ -86,11 +87,22 @@ class Settings:
 
 
 class OuterLoop(NamedTuple):
-    """What one outer loop did; tensors are read only by who needs their numbers."""
+    """What one outer loop did; tensors are read only by who needs their numbers.
+
+    ``losses`` has one number for each step, NaN for one that was skipped because
+    something was not finite; ``windows`` are those of each step, and of the anchor.
+    """
 
     steps: int
-    loss: Tensor
+    losses: Tensor
     squared_norm: Tensor
+    windows: Sequence[Tensor] = ()
+    anchor_windows: Tensor | None = None
+
+    @property
+    def loss(self) -> Tensor:
+        """The mean over the steps that were made."""
+        return self.losses.nanmean()
 
 
 class Draws(Protocol):
@@ -102,6 +114,14 @@ class Draws(Protocol):
 
     def inner(self) -> Tensor:
         """Windows of a uniform mini-batch, ξ."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the next draws depend on, besides generators."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
         ...
 
 
@@ -155,6 +175,14 @@ class WindowDraws:
     def inner(self) -> Tensor:
         return self._windows.draw(self._settings.batch_size, self._generators.inner)
 
+    def state_dict(self) -> dict[str, Any]:
+        """What was drawn and is still to be used."""
+        return {"drawn": list(self._drawn)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with what was drawn."""
+        self._drawn = [windows.to(self._windows.device) for windows in state["drawn"]]
+
 
 class Scott:
     """One trainable network, and the outer loops that train it.
@@ -175,6 +203,8 @@ class Scott:
         Largest norm of an update; None for no clipping.
     fused
         Makes whole steps in place of gradients and ``step``; None for none.
+    processes
+        Who else computes gradients for the same steps.
     deferred
         Ask for the early stop only when the next gradient is on its way, so that an
         accelerator never waits for the answer. A gradient that turns out to be in vain
@@ -194,6 +224,7 @@ class Scott:
         *,
         clip_gradient: float | None = None,
         fused: FusedStep | None = None,
+        processes: Processes | None = None,
         deferred: bool | None = None,
     ) -> None:
         self.gradients = gradients
@@ -203,13 +234,14 @@ class Scott:
         self.step = step
         self.clip_gradient = clip_gradient
         self.fused = fused
+        self.processes = processes or Processes()
         device = gradients.parameters[0].device
         wait = device.type == "cpu" or gradients.stochastic
         self.deferred = not wait if deferred is None else deferred
         gamma = settings.gamma if settings.has_anchor else None
         self._early_stop = _EarlyStop(gamma, device)
-        self._asks_norm = gamma is not None or clip_gradient is not None
         self._ahead: Tensor | None = None  # windows drawn for a step that was not made
+        self._anchor_windows: Tensor | None = None
         self.anchors = 0
         self.fused_steps = 0
         self.snapshot: Tensors = tuple(
@@ -241,6 +273,7 @@ class Scott:
         deferred = self.deferred and self.fused is None
 
         losses: list[Tensor] = []
+        drawn: list[Tensor] = []
         norm: Tensor | None = None
         self._early_stop.begin()
         more = length > 0 and not exhausted()
@@ -248,24 +281,23 @@ class Scott:
             windows, weights = self._draw()  # line 4: ξ(t,k)
             if self.fused is not None and len(windows) <= MAX_PASS:
                 loss, norm = self._fused_step(windows, weights, anchor, coefficient)
-                more = len(losses) + 1 < length and not exhausted()
             else:
                 v = self._direction(windows, weights, anchor, coefficient)  # line 5
                 if deferred and self._early_stop.fires():  # line 7 of the step before
                     self._ahead = windows
                     break
-                more = len(losses) + 1 < length and not exhausted()
-                # The norm of a large v takes its time: here it is asked for, or reported.
-                norm = squared_norm(v.direction) if self._asks_norm or not more else None
-                self._update(v.direction, norm)  # line 6
-                loss = v.loss
+                norm = squared_norm(v.direction)
+                loss = self._update(v, norm)  # line 6
                 del v  # the next gradients need the room
             losses.append(loss)
-            if norm is not None:
-                self._early_stop.see(norm)
+            drawn.append(windows)
+            more = len(losses) < length and not exhausted()
+            self._early_stop.see(norm)
             if not deferred and self._early_stop.fires():  # line 7
                 break  # line 8
-        return self._report(losses, norm)
+            if not deferred and self.fused is None and loss.isnan():
+                break  # something is not finite, perhaps the anchor: take another one
+        return self._report(losses, norm, drawn)
 
     def warm_up(self, anchor_size: int) -> None:
         """Compile for the sizes of this run; parameters and counts stay as they are.
@@ -305,7 +337,8 @@ class Scott:
 
     def _take_anchor(self) -> Tensors:
         self.anchors += 1
-        return self._anchor(*self.draws.anchor())
+        self._anchor_windows, weights = self.draws.anchor()
+        return self._anchor(self._anchor_windows, weights)
 
     def _anchor(self, windows: Tensor, weights: Tensor) -> Tensors:
         """g(t,0) = Σ w_i ∇f_{ξ_i}(θ(t,0)); the parameters become the snapshot."""
@@ -337,22 +370,55 @@ class Scott:
         """v(t,k), or the gradient of a baseline in the same engine."""
         if weights is not None:
             return self._stratified_gradient(windows, weights)
+        if self.processes.size > 1:
+            return self._shared_direction(windows, anchor, coefficient)
         batch = self.gather(windows)
         if not self.settings.has_anchor:
             return self.gradients.uniform(batch)
         return self.gradients.control_variate(batch, self.snapshot, anchor, coefficient)
 
-    def _stratified_gradient(self, windows: Tensor, weights: Tensor) -> Update:
-        total: Update | None = None
-        for part, w in zip(windows.split(MAX_PASS), weights.split(MAX_PASS), strict=True):
-            update = self.gradients.stratified(self.gather(part), w)
-            total = update if total is None else _add(total, update)
-        assert total is not None
-        return total
+    def _shared_direction(
+        self, windows: Tensor, anchor: Tensors, coefficient: float
+    ) -> Update:
+        """The same, each process with its share of the mini-batch."""
+        like = self.gradients.parameters[0].detach()
+        equal = like.new_full((len(windows),), 1 / len(windows))
+        if not self.settings.has_anchor:
+            return self._stratified_gradient(windows, equal)
+        own, weights = self.processes.own(windows, equal)
+        share = nothing(self.gradients.parameters)
+        if len(own):  # the first process always has a window, and brings the anchor
+            share = self.gradients.share_of_control_variate(
+                self.gather(own),
+                weights,
+                self.snapshot,
+                anchor if self.processes.first else None,
+                coefficient,
+            )
+        self.gradients.count += 2 * (len(windows) - len(own))  # by the others
+        return self.processes.total(share)
 
-    def _update(self, direction: Tensors, squared: Tensor | None) -> None:
+    def _stratified_gradient(self, windows: Tensor, weights: Tensor) -> Update:
+        own, share = self.processes.own(windows, weights)
+        total: Update | None = None
+        for part, w in zip(own.split(MAX_PASS), share.split(MAX_PASS), strict=True):
+            if len(part):
+                update = self.gradients.stratified(self.gather(part), w)
+                total = update if total is None else _add(total, update)
+        self.gradients.count += len(windows) - len(own)  # by the others
+        return self.processes.total(total or nothing(self.gradients.parameters))
+
+    def _update(self, v: Update, squared: Tensor) -> Tensor:
+        """Step along v; the loss comes back, or NaN if the step was skipped."""
+        direction, loss = v
+        if self.deferred:
+            # Nobody waits for the answer: what is not finite becomes a step along zero.
+            ok = squared.isfinite() & loss.isfinite()
+            direction = tuple(torch.where(ok, x, 0.0) for x in direction)
+            squared, loss = torch.where(ok, squared, 0.0), torch.where(ok, loss, math.nan)
+        elif not (math.isfinite(squared) and math.isfinite(loss)):
+            return torch.full_like(loss, math.nan)
         if self.clip_gradient is not None:
-            assert squared is not None
             direction = tuple(own_tensors(direction))
             torch._foreach_mul_(direction, clip_scale(squared, self.clip_gradient))
         parameters = self.gradients.parameters
@@ -361,16 +427,45 @@ class Scott:
         self.step()
         for parameter in parameters:  # so that nothing holds v when it is done
             parameter.grad = None
+        return loss
 
-    def _report(self, losses: list[Tensor], norm: Tensor | None) -> OuterLoop:
+    def _report(
+        self, losses: list[Tensor], norm: Tensor | None, windows: list[Tensor]
+    ) -> OuterLoop:
         if not losses or norm is None:
-            nothing = self.gradients.parameters[0].new_tensor(math.nan)
-            return OuterLoop(0, nothing, nothing)
-        return OuterLoop(len(losses), torch.stack(losses).mean(), norm)
+            unknown = self.gradients.parameters[0].detach().new_tensor(math.nan)
+            return OuterLoop(0, unknown, unknown)
+        return OuterLoop(
+            len(losses), torch.stack(losses), norm, windows, self._anchor_windows
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the next outer loop depends on, besides parameters and optimizer.
+
+        Between two outer loops there is neither a snapshot nor an anchor: the next one
+        begins with its own.
+        """
+        return {
+            "anchors": self.anchors,
+            "gradients": self.gradients.count,
+            "ahead": self._ahead,
+            "draws": self.draws.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.anchors, self.gradients.count = state["anchors"], state["gradients"]
+        ahead = state["ahead"]
+        device = self.gradients.parameters[0].device
+        self._ahead = None if ahead is None else ahead.to(device)
+        self.draws.load_state_dict(state["draws"])
 
 
 class _EarlyStop:
-    """Line 7: whether ‖v(t,k)‖² ≤ γ‖v(t,0)‖²; the norm may still be on its way."""
+    """Line 7: whether ‖v(t,k)‖² ≤ γ‖v(t,0)‖²; the norm may still be on its way.
+
+    A norm that is not finite ends an outer loop, too: the next anchor is another one.
+    """
 
     def __init__(self, gamma: float | None, device: torch.device) -> None:
         self._gamma = gamma
@@ -400,7 +495,7 @@ class _EarlyStop:
             self._event.synchronize()
         norm = float(self._norm if self._host is None else self._host)
         self._first = norm if self._first is None else self._first
-        return norm <= self._gamma * self._first
+        return norm <= self._gamma * self._first or not math.isfinite(norm)
 
 
 def _add(left: Update, right: Update) -> Update:

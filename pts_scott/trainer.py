@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 import math
 import os
@@ -11,12 +12,14 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import pandas as pd
 import torch
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
+from lightning.pytorch.plugins.io import CheckpointIO
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -25,12 +28,22 @@ from pts_scott._arguments import (
     named_arguments,
     one_of,
     real_number,
+    switch,
     whole_number,
 )
 from pts_scott.budget import Budget, History
-from pts_scott.errors import ArgumentError, DataError, ScottWarning
+from pts_scott.checkpoints import (
+    CheckpointFiles,
+    Checkpoints,
+    WriteCheckpoints,
+    check_same_run,
+    identity_of,
+)
+from pts_scott.checkpoints import read as read_checkpoint
+from pts_scott.errors import ArgumentError, DataError, ModelError, ScottWarning
 from pts_scott.gradients import Gradients, Losses
-from pts_scott.lightning_loop import OuterLoopModule, Plan
+from pts_scott.interruption import interruptible
+from pts_scott.lightning_loop import KEY, OuterLoopModule, Plan
 from pts_scott.model_checks import (
     check_missing_values,
     check_model,
@@ -40,6 +53,7 @@ from pts_scott.randomness import Generators, fresh_seed, isolated
 from pts_scott.scott import METHODS, Settings
 from pts_scott.stacks import stack
 from pts_scott.strata import Strata, default_stratifier
+from pts_scott.strategy import SharedGradients
 from pts_scott.stratifier import Stratifier
 from pts_scott.threads import (
     choose_threads,
@@ -126,19 +140,36 @@ class ScottTrainer(stack.TrainerBase):
         Seed of everything random; None for a new one each time.
     trainer_kwargs
         Handed to ``lightning.Trainer``: callbacks, logger, strategy, …
+    checkpoint
+        A folder for checkpoints, written every ten minutes and at the end, or
+        ``Checkpoints(folder, minutes=10)`` with other settings; None for none.
+    resume
+        Whether to go on from the checkpoint in that folder, if there is one: the run
+        then ends as it would have without the interruption, to the bit on the CPU. A
+        run that was finished is read and not trained again, unless its budget is now
+        larger.
+    skip_limit
+        A step whose loss or gradient is not finite is skipped, with a warning that names
+        its windows, and the anchor is drawn anew; after this many in a row training
+        ends, with the parameters before them.
 
     Attributes
     ----------
     history : pandas.DataFrame
         One row for each outer loop of the last run: step, outer, epoch, gradients,
         anchors, seconds, train_loss (mean over the outer loop's mini-batches),
-        val_loss, update_norm (‖v‖ of its last step, before clipping), compile_seconds
-        (of the whole run, not contained in seconds).
+        val_loss, update_norm (‖v‖ of its last step, before clipping), skipped (steps that
+        were not finite, so far), compile_seconds (of the whole run, not contained in
+        seconds).
     strata : Strata or None
         The strata of the last run.
     compile_seconds, stratify_seconds : float
         Seconds that compilation and stratification took; neither is in the history's
         seconds.
+    checkpoint_seconds : float
+        Seconds that checkpoints took in the last run; not in the history's seconds.
+    interrupted : bool
+        Whether the last run was ended by Ctrl-C.
     lightning : lightning.Trainer or None
         Lightning's own trainer of the last run.
 
@@ -177,6 +208,9 @@ class ScottTrainer(stack.TrainerBase):
         seed: int | None = None,
         trainer_kwargs: Mapping[str, Any] | None = None,
         scheduler: SchedulerFactory | None = None,
+        checkpoint: Checkpoints | str | Path | None = None,
+        resume: bool = False,
+        skip_limit: int = 10,
     ) -> None:
         super().__init__()
         self.settings = Settings(
@@ -243,6 +277,13 @@ class ScottTrainer(stack.TrainerBase):
         )
         self.seed = _optional(whole_number, "seed", seed, minimum=0, maximum=2**63 - 1)
         self.trainer_kwargs = _check_trainer_kwargs(trainer_kwargs)
+        self.checkpoint = Checkpoints.of(checkpoint)
+        self.resume = switch("resume", resume)
+        if self.resume and self.checkpoint is None:
+            raise ArgumentError(
+                "resume=True needs a folder to go on from: checkpoint='runs/traffic'."
+            )
+        self.skip_limit = whole_number("skip_limit", skip_limit)
         self._fresh = [
             (callback, copy.deepcopy(callback.state_dict()))
             for callback in self._callbacks()
@@ -251,11 +292,17 @@ class ScottTrainer(stack.TrainerBase):
         self._history = History()
         self.strata: Strata | None = None
         self.stratify_seconds = 0.0
+        self.checkpoint_seconds = 0.0
+        self.interrupted = False
         self.lightning: pl.Trainer | None = None
 
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """By this GluonTS writes a trainer down; what it has trained is not kept."""
         return (), self.given_arguments  # type: ignore[attr-defined]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What can be copied and pickled: not Lightning's part of the last run."""
+        return {**self.__dict__, "lightning": None, "strata": None}
 
     def __repr__(self) -> str:
         given = self.given_arguments.items()  # type: ignore[attr-defined]
@@ -313,7 +360,10 @@ class ScottTrainer(stack.TrainerBase):
             check_model(losses, windows)
             if validation_windows is not None:
                 validation_windows = validation_windows.to(self.device)
-                _check_validation(losses, windows, validation_windows)
+                try:
+                    _check_validation(losses, windows, validation_windows)
+                except DataError as error:
+                    raise type(error)(f"validation data: {error}") from error
             losses.train()
             began = time.perf_counter()
             self.strata = self._stratify(windows)
@@ -329,9 +379,24 @@ class ScottTrainer(stack.TrainerBase):
                 self._plan(),
                 Generators.from_seed(seed, self.device),
                 self._history,
+                identity_of(losses, windows, self.strata, self._decisive_settings()),
             )
             self._run(module)
         losses.eval()
+
+    def _decisive_settings(self) -> dict[str, Any]:
+        """What a resumed run must have in common with the one before."""
+        optimizer = self.optimizer if isinstance(self.optimizer, str) else "a function"
+        return {
+            **dataclasses.asdict(self.settings),
+            "optimizer": optimizer,
+            "learning_rate": self.learning_rate,
+            "weight_decay": self.weight_decay,
+            "coefficient": self.coefficient,
+            "num_batches_per_epoch": self.num_batches_per_epoch,
+            "clip_gradient": self.clip_gradient,
+            "output": self.output,
+        }
 
     def next_seed(self) -> int:
         """The seed of a run: the trainer's, or a new one each time if it has none."""
@@ -381,6 +446,7 @@ class ScottTrainer(stack.TrainerBase):
             clip_gradient=self.clip_gradient,
             make_optimizer=self._make_optimizer,
             make_scheduler=None if self.scheduler is None else self._make_scheduler,
+            skip_limit=self.skip_limit,
         )
 
     def _make_scheduler(self, optimizer: torch.optim.Optimizer) -> LRScheduler:
@@ -415,10 +481,15 @@ class ScottTrainer(stack.TrainerBase):
         compiled = not (stochastic or stateful) and self._should_compile(losses, windows)
         gradients = Gradients(losses, compiled=compiled)
         gradients.stochastic, gradients.stateful = stochastic, stateful
+        if stateful and self._is_shared:
+            raise ModelError(
+                f"{losses.name} changes its buffers while it trains, and they would "
+                "differ between processes; train it in one."
+            )
         return gradients
 
     def _should_compile(self, losses: Losses, windows: WindowIndex) -> bool:
-        wanted = bool(self.compile)
+        wanted = bool(self.compile) and windows.compiles and not self._is_shared
         if self.compile == "auto":
             wanted = (
                 wanted
@@ -451,9 +522,60 @@ class ScottTrainer(stack.TrainerBase):
         )
 
     def _run(self, module: OuterLoopModule) -> None:
-        index, callbacks = self.device.index, self._callbacks()
+        callbacks, files = self._callbacks(), CheckpointFiles()
         for callback, state in self._fresh:  # of a second run, which starts anew
             callback.load_state_dict(copy.deepcopy(state))
+        writer = None
+        if self.checkpoint is not None:
+            writer = WriteCheckpoints(self.checkpoint, files)
+            callbacks.append(writer)
+        start = self._checkpoint_to_resume(module)
+        self.lightning = self._make_lightning(module, callbacks, files)
+        self.interrupted = False
+        if module.finished:
+            return
+        with warnings.catch_warnings(), interruptible(module.interrupt):
+            # Lightning's own, about its use of torch; nobody here can change it.
+            warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
+            # And about layers that stay in evaluation mode on purpose.
+            warnings.filterwarnings("ignore", "Found .* in eval mode at the start")
+            self.lightning.fit(
+                module, _Iterable(module.outer_loops), [0], ckpt_path=start
+            )
+        self.interrupted = module.interrupted
+        self.checkpoint_seconds = 0.0 if writer is None else writer.seconds
+
+    def _checkpoint_to_resume(self, module: OuterLoopModule) -> Path | None:
+        """The checkpoint to go on from; one of a finished run is loaded at once."""
+        if (
+            not self.resume
+            or self.checkpoint is None
+            or not self.checkpoint.path.exists()
+        ):
+            return None
+        path = self.checkpoint.path
+        checkpoint = read_checkpoint(path, map_location="cpu")
+        state = checkpoint[KEY]
+        check_same_run(state["identity"], module.identity)
+        budget = module.plan.budget
+        if state["finished"] and state["budget"] == list(dataclasses.astuple(budget)):
+            module.load_state_dict(checkpoint["state_dict"])
+            module.load_state_dict_of_run(state)
+            module.finish()
+            return None
+        return path
+
+    def _make_lightning(
+        self,
+        module: OuterLoopModule,
+        callbacks: list[pl.Callback],
+        files: CheckpointFiles,
+    ) -> pl.Trainer:
+        index = self.device.index
+        plugins = self.trainer_kwargs.get("plugins") or []
+        plugins = plugins if isinstance(plugins, list) else [plugins]
+        if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
+            plugins = [*plugins, files]
         lightning = pl.Trainer(
             **{
                 "accelerator": "gpu" if self.device.type == "cuda" else self.device.type,
@@ -462,23 +584,25 @@ class ScottTrainer(stack.TrainerBase):
                 "enable_checkpointing": any(isinstance(c, Checkpoint) for c in callbacks),
                 "enable_model_summary": False,
                 **self.trainer_kwargs,
+                **({"strategy": SharedGradients()} if self._is_shared else {}),
+                "callbacks": callbacks,
+                "plugins": plugins,
                 "max_epochs": -1 if self.epochs is None else self.epochs,
                 "num_sanity_val_steps": 0,
                 **({"limit_val_batches": 0} if module.validation is None else {}),
             }
         )
-        if lightning.world_size > 1:
+        if lightning.world_size > 1 and not self._is_shared:
             raise ArgumentError(
-                "trainer_kwargs ask for several processes, which would each train on "
-                "their own; train in one process."
+                "trainer_kwargs ask for several processes; they train one network "
+                "together with trainer_kwargs={'strategy': 'ddp', 'devices': 2}."
             )
-        self.lightning = lightning
-        with warnings.catch_warnings():
-            # Lightning's own, about its use of torch; nobody here can change it.
-            warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
-            # And about layers that stay in evaluation mode on purpose.
-            warnings.filterwarnings("ignore", "Found .* in eval mode at the start")
-            lightning.fit(module, _Iterable(module.outer_loops), [0])
+        return lightning
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether several processes are to share the work."""
+        return self.trainer_kwargs.get("strategy") == "ddp"
 
     def _callbacks(self) -> list[pl.Callback]:
         given = self.trainer_kwargs.get("callbacks") or []
@@ -528,7 +652,6 @@ def _check_validation(
 # What is decided here and not by Lightning, and how.
 DECIDED_HERE = {
     "accelerator": "use device=",
-    "devices": "use device=",
     "max_epochs": "use epochs=",
     "min_epochs": "use epochs=",
     "max_steps": "use epochs= and num_batches_per_epoch=, or gradient_budget=",

@@ -477,9 +477,10 @@ def test_unknown_trainer_kwargs_name_the_nearest():
         ScottTrainer(trainer_kwargs={"callback": []})
 
 
-def test_several_processes_are_refused():
-    with pytest.raises(ArgumentError, match="several processes"):
-        fit(quiet_trainer(trainer_kwargs={**QUIET, "strategy": "ddp", "num_nodes": 2}))
+def test_several_processes_that_do_not_share_the_work_are_refused():
+    kwargs = {**QUIET, "strategy": "ddp_spawn", "devices": 2}
+    with pytest.raises(ArgumentError, match="'strategy': 'ddp'"):
+        fit(quiet_trainer(trainer_kwargs=kwargs))
 
 
 def test_a_random_length_is_for_methods_with_an_anchor():

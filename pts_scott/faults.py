@@ -1,0 +1,62 @@
+"""Faults: losses and gradients that are not finite, and the windows behind them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pts_scott.errors import shorten
+from pts_scott.gradients import Gradients
+from pts_scott.window_gradients import undisturbed
+from pts_scott.windows import WindowIndex
+
+LOOKED_AT = 256  # windows whose gradients are taken one by one
+
+
+def culprits(gradients: Gradients, windows: WindowIndex, numbers: Tensor) -> Tensor:
+    """Those of some windows whose own loss, or gradient, is not finite.
+
+    Parameters
+    ----------
+    gradients
+        Of the network, at whose parameters they are looked at.
+    windows
+        The index.
+    numbers
+        The windows, of shape (M,).
+    """
+    numbers = numbers.unique()
+    losses = gradients.losses
+    with undisturbed(losses, numbers.device):
+        with torch.no_grad():
+            found = [
+                losses(windows.gather(part, losses.fields)).isfinite()
+                for part in numbers.split(LOOKED_AT)
+            ]
+        bad = numbers[~torch.cat(found)]
+        if len(bad):
+            return bad
+        looked_at = numbers[:LOOKED_AT]
+        finite = [_finite_gradient(gradients, windows, n[None]) for n in looked_at]
+        return looked_at[~torch.tensor(finite, device=numbers.device)]
+
+
+def _finite_gradient(gradients: Gradients, windows: WindowIndex, number: Tensor) -> bool:
+    losses = gradients.losses
+    loss = losses(windows.gather(number, losses.fields)).sum()
+    found = torch.autograd.grad(loss, gradients.parameters, allow_unused=True)
+    return all(g is None or bool(g.isfinite().all()) for g in found)
+
+
+def name_windows(windows: WindowIndex, numbers: Tensor) -> str:
+    """Series and forecast start of some windows, for a message."""
+    if not len(numbers):
+        return "no single window, only their sum"
+    series, rows = windows.rows(numbers.cpu().numpy())
+    moments = windows.series.timeline.moments[rows]
+    return shorten(
+        [
+            f"{windows.series.item_ids[i]} from {moment}"
+            for i, moment in zip(series, moments, strict=True)
+        ]
+    )
