@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pts_scott.arrow import ArrowDataset
+    from pts_scott.checkpoints import Checkpoints
     from pts_scott.errors import ScottError
     from pts_scott.estimators import (
         LSTMEstimator,
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
         VAREstimator,
     )
     from pts_scott.library import with_scott
+    from pts_scott.predictors import load_predictor
     from pts_scott.strata import Strata
     from pts_scott.stratifier import Stratifier
     from pts_scott.trainer import ScottTrainer
@@ -24,6 +26,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ArrowDataset",
+    "Checkpoints",
     "LSTMEstimator",
     "NBEATSEstimator",
     "ScottError",
@@ -33,6 +36,7 @@ __all__ = [
     "Stratifier",
     "VAREstimator",
     "WindowIndex",
+    "load_predictor",
     "with_scott",
 ]
 
@@ -40,11 +44,13 @@ __all__ = [
 # Lightning take seconds, for which nobody should wait who asks for help.
 _MODULES = {
     "ArrowDataset": "arrow",
+    "Checkpoints": "checkpoints",
     "ScottError": "errors",
     "ScottTrainer": "trainer",
     "Strata": "strata",
     "Stratifier": "stratifier",
     "WindowIndex": "windows",
+    "load_predictor": "predictors",
     "with_scott": "library",
 }
 

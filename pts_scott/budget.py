@@ -105,7 +105,7 @@ class History:
     def add(self, **row: float) -> None:
         """Add the row of one outer loop; its validation loss may follow."""
         for name, column in self._columns.items():
-            column.append(row.get(name, math.nan))
+            column.append(row.get(name, 0 if name in COUNTS else math.nan))
 
     def extend(self, **row: float) -> None:
         """Add to the latest row what was spent without making a step."""

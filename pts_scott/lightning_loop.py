@@ -154,6 +154,8 @@ class OuterLoopModule(pl.LightningModule):
         self.skipped = 0
         #: Whether the run has come to its end; a checkpoint says so.
         self.finished = False
+        #: Whether training ended because nothing was finite any more.
+        self.gave_up = False
         self._stop_asked = False
         self._in_a_row = 0  # steps that were skipped
         self._logged = -math.inf
@@ -323,8 +325,6 @@ class OuterLoopModule(pl.LightningModule):
         if not skipped:
             self._in_a_row = 0
             return
-        if self.scott.fused is not None:
-            self.scott.fused.uncount(skipped)
         self.skipped += skipped
         trailing = finite[::-1].index(True) if True in finite else len(finite)
         self._in_a_row = trailing + (0 if True in finite else self._in_a_row)
@@ -344,11 +344,11 @@ class OuterLoopModule(pl.LightningModule):
         if self._in_a_row >= self.plan.skip_limit:
             self._warn(
                 f"training ends: {self._in_a_row} steps in a row were not finite. The "
-                "parameters are those before them. Training diverges: lower "
-                "learning_rate, or set clip_gradient.",
+                "parameters are those before them. If no window is to blame, training "
+                "diverges: lower learning_rate, or set clip_gradient.",
                 FaultWarning,
             )
-            self.trainer.should_stop = True
+            self.gave_up = self.trainer.should_stop = True
 
     def _warn(self, message: str, category: type[Warning]) -> None:
         if self.processes.first:
@@ -486,7 +486,8 @@ class OuterLoopModule(pl.LightningModule):
         self.history.extend(val_loss=value)
         self._latest = value
         self._kept.see_validation(value)
-        self.log("val_loss", value, prog_bar=True, batch_size=1)
+        shared = self.processes.size > 1  # they agree already, and Lightning wants to see
+        self.log("val_loss", value, prog_bar=True, batch_size=1, sync_dist=shared)
 
     def on_validation_end(self) -> None:
         self.clock.start()

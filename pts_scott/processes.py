@@ -75,7 +75,7 @@ class ProcessGroup(Processes):
 
     def own(self, windows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         share = slice(self.rank, None, self.size)
-        return windows[share], weights[share]
+        return windows[share].contiguous(), weights[share].contiguous()
 
     def total(self, update: Update) -> Update:
         seconds, interrupted = self._signals()

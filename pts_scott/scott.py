@@ -295,8 +295,11 @@ class Scott:
             self._early_stop.see(norm)
             if not deferred and self._early_stop.fires():  # line 7
                 break  # line 8
-            if not deferred and self.fused is None and loss.isnan():
-                break  # something is not finite, perhaps the anchor: take another one
+            if not deferred and math.isnan(loss.item()):  # the step was skipped
+                if self.fused is not None:
+                    self.fused.uncount(1)
+                if anchor:
+                    break  # it may be what is not finite: take another one
         return self._report(losses, norm, drawn)
 
     def warm_up(self, anchor_size: int) -> None:

@@ -168,8 +168,9 @@ class ScottTrainer(stack.TrainerBase):
         seconds.
     checkpoint_seconds : float
         Seconds that checkpoints took in the last run; not in the history's seconds.
-    interrupted : bool
-        Whether the last run was ended by Ctrl-C.
+    interrupted, gave_up : bool
+        Whether the last run was ended by Ctrl-C, or by ``skip_limit`` steps in a row that
+        were not finite.
     lightning : lightning.Trainer or None
         Lightning's own trainer of the last run.
 
@@ -294,6 +295,7 @@ class ScottTrainer(stack.TrainerBase):
         self.stratify_seconds = 0.0
         self.checkpoint_seconds = 0.0
         self.interrupted = False
+        self.gave_up = False
         self.lightning: pl.Trainer | None = None
 
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -531,7 +533,7 @@ class ScottTrainer(stack.TrainerBase):
             callbacks.append(writer)
         start = self._checkpoint_to_resume(module)
         self.lightning = self._make_lightning(module, callbacks, files)
-        self.interrupted = False
+        self.interrupted = self.gave_up = False
         if module.finished:
             return
         with warnings.catch_warnings(), interruptible(module.interrupt):
@@ -542,7 +544,7 @@ class ScottTrainer(stack.TrainerBase):
             self.lightning.fit(
                 module, _Iterable(module.outer_loops), [0], ckpt_path=start
             )
-        self.interrupted = module.interrupted
+        self.interrupted, self.gave_up = module.interrupted, module.gave_up
         self.checkpoint_seconds = 0.0 if writer is None else writer.seconds
 
     def _checkpoint_to_resume(self, module: OuterLoopModule) -> Path | None:

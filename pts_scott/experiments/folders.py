@@ -9,12 +9,15 @@ from pathlib import Path
 
 from pts_scott.errors import ScottError
 from pts_scott.experiments.config import Experiment
+from pts_scott.experiments.results import refuse_links
+from pts_scott.trainer import ScottTrainer
 
 
 def make_folders(experiments: Sequence[Experiment], output: Path) -> None:
     """The folder of each setting with its config, or an error that says what to do."""
     for experiment in experiments:
         folder = output / experiment.setting
+        refuse_links(folder, output)
         try:
             (folder / "runs").mkdir(parents=True, exist_ok=True)
             (folder / "config.yaml").write_text(experiment.dump(), encoding="utf-8")
@@ -32,6 +35,12 @@ def stoppable() -> Iterator[None]:
         yield
     except SystemExit:
         raise KeyboardInterrupt from None
+
+
+def check_not_stopped(trainer: ScottTrainer) -> None:
+    """End the command where Ctrl-C has ended its training in good order."""
+    if trainer.interrupted:
+        raise KeyboardInterrupt
 
 
 def quiet() -> None:

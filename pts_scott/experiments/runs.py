@@ -25,9 +25,10 @@ from gluonts.evaluation import Evaluator, make_evaluation_predictions
 from gluonts.model.predictor import Predictor
 from torch import Tensor
 
-from pts_scott.errors import ScottWarning
-from pts_scott.experiments.config import Experiment, folder_name
-from pts_scott.experiments.results import read_json
+from pts_scott.errors import FileLayoutError, ScottWarning, quote
+from pts_scott.experiments.config import Experiment, run_name
+from pts_scott.experiments.folders import check_not_stopped
+from pts_scott.experiments.results import STATUSES, read_json, refuse_links
 from pts_scott.experiments.setting import Setting, choose
 from pts_scott.gradients import Losses
 from pts_scott.lightning_loop import Measurements, OuterLoopModule, evaluate
@@ -180,6 +181,7 @@ def perform(
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", ScottWarning)
         predictor = estimator.train_windows(setting.training)
+    check_not_stopped(estimator.trainer)
     trainer, losses = estimator.trainer, curve.losses
     assert losses is not None
     began, limit = time.perf_counter(), experiment.evaluation_windows
@@ -192,7 +194,8 @@ def perform(
     evaluation_seconds = curve.seconds + time.perf_counter() - began
     history = trainer.history
     measured = [test_loss] if tuning else [train_loss, test_loss]
-    finished = all(map(math.isfinite, measured)) and not curve.diverged
+    diverged = curve.diverged or trainer.gave_up
+    finished = all(map(math.isfinite, measured)) and not diverged
     last = history.iloc[-1].to_dict() if len(history) else {}
     record = {
         **identity(experiment, optimizer, seed),
@@ -238,6 +241,7 @@ def warm_up(setting: Setting, optimizer: str, seconds: float = 0.3) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         estimator.train_windows(setting.training)
+    check_not_stopped(estimator.trainer)
 
 
 def identity(experiment: Experiment, optimizer: str, seed: int) -> dict[str, Any]:
@@ -310,7 +314,7 @@ def backtest(
 
 def run_folder(setting_folder: Path, optimizer: str, seed: int) -> Path:
     """Where a run of a setting is written."""
-    return setting_folder / "runs" / f"{folder_name(optimizer)}-seed{seed}"
+    return setting_folder / "runs" / run_name(optimizer, seed)
 
 
 def run_config(experiment: Experiment, optimizer: str, seed: int) -> Experiment:
@@ -327,8 +331,15 @@ def write_run(folder: Path, experiment: Experiment, run: Run) -> None:
 
     A folder with ``run.json`` is whole: everything is written beside it and moved there
     in one go.
+
+    Raises
+    ------
+    ScottError
+        If one of them is a link to elsewhere.
     """
     part = folder.with_name(folder.name + ".part")
+    for path in (part, folder):
+        refuse_links(path, folder.parent)
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     record = run.record
@@ -346,7 +357,15 @@ def write_run(folder: Path, experiment: Experiment, run: Run) -> None:
 def read_record(folder: Path) -> dict[str, Any] | None:
     """The record of a run; None if the folder does not hold a whole one."""
     path = folder / "run.json"
-    return read_json(path) if path.exists() else None
+    if not path.exists():
+        return None
+    record = read_json(path)
+    if record.get("status") not in STATUSES:
+        raise FileLayoutError(
+            f"{path} has status {quote(record.get('status'))}, expected "
+            f"{', '.join(STATUSES)}; remove {folder} to make the run again."
+        )
+    return record
 
 
 def failed_run(experiment: Experiment, optimizer: str, seed: int, error: str) -> Run:

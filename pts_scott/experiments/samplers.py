@@ -15,7 +15,12 @@ import torch
 from pts_scott.errors import ConfigError
 from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.figures import save, variance_figure
-from pts_scott.experiments.folders import make_folders, quiet, stoppable
+from pts_scott.experiments.folders import (
+    check_not_stopped,
+    make_folders,
+    quiet,
+    stoppable,
+)
 from pts_scott.experiments.setting import Setting, choose
 from pts_scott.lightning_loop import Measurements, OuterLoopModule
 from pts_scott.strata import default_stratifier
@@ -131,6 +136,7 @@ def measure_samplers(
     began = time.perf_counter()
     with stoppable():
         estimator.train_windows(windows)
+    check_not_stopped(estimator.trainer)
     say(f"measured in {time.perf_counter() - began:.0f} s, training included")
     return pd.concat(watch.tables, ignore_index=True)
 

@@ -94,8 +94,9 @@ def test_what_has_diverged_is_measured_no_more(small_config):
     lines: list[str] = []
     options = ["--optimizers.S-Adam.learning_rate", "1e30"]
     experiment = load_experiment(small_config, options)
-    with pytest.warns(ScottWarning, match="training diverges"):
+    with pytest.warns(ScottWarning) as seen:
         table = measure_samplers(experiment, say=lines.append)
+    assert any("diverges" in str(warning.message) for warning in seen)
     assert "diverged" in lines[-2]
     assert set(table["step"]) >= {0}
 

@@ -1,0 +1,191 @@
+"""Losses and gradients that are not finite: skipped, counted, and traced to windows."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from conftest import QUIET, quiet_trainer, tiny_network, wave_windows
+from torch import nn
+
+from pts_scott import Stratifier
+from pts_scott.errors import FaultWarning, ScottWarning
+from pts_scott.faults import culprits, name_windows
+from pts_scott.gradients import Gradients, Losses
+from pts_scott.scott import Scott, Settings
+
+CHEAP = {"batch_size": 4, "anchor_batch_size": 2, "stratifier": Stratifier.series()}
+
+
+class Faulty(nn.Module):
+    """Fails on windows whose last value is above a limit.
+
+    The check before training looks at a few windows and finds nothing.
+    """
+
+    def __init__(self, kind: str = "loss", limit: float = 2.9) -> None:
+        super().__init__()
+        self.network = tiny_network()
+        self.kind, self.limit = kind, limit
+
+    def loss(self, past_target, future_target):
+        losses = self.network.loss(past_target, future_target)
+        bad = past_target[:, -1] > self.limit
+        if self.kind == "loss":
+            return torch.where(bad, torch.nan, losses)
+        if self.kind == "infinite":
+            return torch.where(bad, torch.inf, losses)
+        # Of a finite loss, an infinite gradient: the root of zero.
+        zero = 0.0 * sum(p.sum() for p in self.parameters())
+        return losses + torch.where(bad, zero, 1.0).sqrt()
+
+
+class Break(pl.Callback):
+    """Makes every window bad, once the checks before training have passed."""
+
+    def on_train_start(self, trainer, pl_module):
+        pl_module.losses.network.limit = -9.0
+
+
+BROKEN = {**QUIET, "callbacks": [Break()]}
+
+
+def bad_windows() -> set[int]:
+    windows = wave_windows()
+    past = windows.gather(torch.arange(len(windows)))["past_target"]
+    return set((past[:, -1] > 2.9).nonzero().flatten().tolist())
+
+
+def trained(network: nn.Module, **settings: Any) -> tuple[Any, list[str]]:
+    trainer = quiet_trainer(**{"learning_rate": 0.01, "epochs": 3, **CHEAP, **settings})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trainer.fit(network, wave_windows())
+    return trainer, [str(w.message) for w in caught if w.category is FaultWarning]
+
+
+@pytest.mark.parametrize("kind", ["loss", "infinite", "gradient"])
+@pytest.mark.parametrize("method", ["scott", "svrg", "stratified", "plain"])
+def test_steps_that_are_not_finite_are_skipped_and_counted(method, kind):
+    network = Faulty(kind)
+    settings = {"method": method, "skip_limit": 100, "gamma": None, "optimizer": "adam"}
+    trainer, messages = trained(network, **settings)
+    history = trainer.history
+    assert history["skipped"].iloc[-1] > 0
+    assert history["skipped"].is_monotonic_increasing
+    assert history["step"].iloc[-1] == 60, "skipped steps are steps"
+    assert all(bool(p.isfinite().all()) for p in network.parameters())
+    assert messages
+    assert "was skipped" in messages[0]
+
+
+def test_skipping_leaves_no_trace():
+    """No moment of Adam's, and no weight decay."""
+    moves = {}
+    for kind in ("none", "loss"):
+        network = tiny_network() if kind == "none" else Faulty("loss")
+        before = [p.detach().clone() for p in network.parameters()]
+        kwargs = QUIET if kind == "none" else BROKEN
+        trained(network, optimizer="adam", weight_decay=0.1, trainer_kwargs=kwargs)
+        pairs = zip(network.parameters(), before, strict=True)
+        moves[kind] = max(float((p.detach() - b).abs().max()) for p, b in pairs)
+    assert moves["none"] > 0
+    assert moves["loss"] == 0.0
+
+
+def test_an_anchor_that_is_not_finite_is_drawn_anew():
+    trainer, messages = trained(Faulty("loss"), gamma=None, inner_steps=20, skip_limit=99)
+    history = trainer.history
+    assert history["anchors"].iloc[-1] > 3, "of three outer loops without a fault"
+    assert len(messages) == history["skipped"].iloc[-1]
+
+
+@pytest.mark.parametrize("kind", ["loss", "gradient"])
+def test_the_windows_behind_it_are_found_and_named(kind):
+    windows, gradients = wave_windows(), Gradients(Losses(Faulty(kind)))
+    found = culprits(gradients, windows, torch.arange(len(windows)))
+    assert set(found.tolist()) == bad_windows()
+    assert gradients.count == 0
+    text = name_windows(windows, found[:1])
+    series, row = windows.rows(found[:1].numpy())
+    assert windows.series.item_ids[int(series[0])] in text
+    assert str(windows.series.timeline.moments[int(row[0])]) in text
+
+
+def test_a_warning_names_series_and_time():
+    _, messages = trained(Faulty("loss"), skip_limit=99)
+    assert "'s2 from 2021-03-0" in messages[0]
+    assert "lower learning_rate" in messages[0]
+
+
+def test_after_a_number_in_a_row_training_ends_with_the_last_good_parameters():
+    network = Faulty("loss")
+    before = [p.detach().clone() for p in network.parameters()]
+    trainer, messages = trained(
+        network, skip_limit=4, inner_steps=2, method="plain", trainer_kwargs=BROKEN
+    )
+    assert trainer.history["skipped"].iloc[-1] == 4
+    assert "training ends: 4 steps in a row" in messages[-1]
+    for x, y in zip(network.parameters(), before, strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
+@pytest.mark.parametrize("method", ["scott", "plain"])
+def test_compiled_steps_skip_what_eager_ones_skip(method, optimizer):
+    found = []
+    for compile in (False, True):
+        network = Faulty("loss")
+        settings = {"method": method, "optimizer": optimizer, "skip_limit": 99}
+        trainer, _ = trained(network, compile=compile, **settings)
+        found.append((network, trainer.history))
+    (eager, one), (compiled, other) = found
+    assert one["skipped"].iloc[-1] > 0
+    assert one["skipped"].tolist() == other["skipped"].tolist()
+    for x, y in zip(eager.parameters(), compiled.parameters(), strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-8, atol=1e-10)
+
+
+class Draws:
+    """Windows that are told."""
+
+    def __init__(self, inner: list[list[int]]) -> None:
+        self._inner = iter(inner)
+
+    def inner(self) -> torch.Tensor:
+        return torch.tensor(next(self._inner))
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_where_nobody_waits_a_fault_is_a_step_along_zero(deferred):
+    windows, network = wave_windows(), Faulty("loss")
+    bad = min(bad_windows())
+    losses = Losses(network)
+    parameters = list(losses.trainable().values())
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    scott = Scott(
+        Gradients(losses),
+        lambda numbers: windows.gather(numbers, losses.fields),
+        Draws([[0, 1], [bad, 2], [3, 4]]),
+        Settings(method="plain", batch_size=2),
+        optimizer.step,
+        deferred=deferred,
+    )
+    report = scott.outer_loop(3)
+    assert report.losses.isnan().tolist() == [False, True, False]
+    assert all(bool(p.isfinite().all()) for p in parameters)
+
+
+def test_a_run_that_diverges_says_so_once_and_suggests():
+    trainer = quiet_trainer(learning_rate=1.5, epochs=2, gamma=None, **CHEAP)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trainer.fit(tiny_network(), wave_windows())
+    diverges = [w for w in caught if "training diverges" in str(w.message)]
+    finite = [w for w in diverges if w.category is ScottWarning]
+    assert len(finite) == 1
+    assert "Lower learning_rate" in str(finite[0].message)

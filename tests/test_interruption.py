@@ -1,0 +1,88 @@
+"""Ctrl-C: once in good order, twice at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from conftest import QUIET, quiet_trainer, tiny_network, wave_windows
+
+from pts_scott import Stratifier
+from pts_scott.interruption import interruptible
+
+
+class Press(pl.Callback):
+    """Presses Ctrl-C at a step, perhaps twice."""
+
+    def __init__(self, step: int, times: int = 1) -> None:
+        self.step, self.times = step, times
+
+    def on_train_batch_end(self, trainer, pl_module, *_):
+        if pl_module.steps >= self.step and self.times:
+            self.times -= 1
+            os.kill(os.getpid(), signal.SIGINT)
+            if self.times:
+                os.kill(os.getpid(), signal.SIGINT)
+
+
+def trainer(folder: Path | None = None, *callbacks: pl.Callback, resume: bool = False):
+    return quiet_trainer(
+        epochs=3,
+        batch_size=4,
+        inner_steps=7,
+        gamma=None,
+        stratifier=Stratifier.series(),
+        checkpoint=folder,
+        resume=resume,
+        trainer_kwargs={**QUIET, "callbacks": list(callbacks)},
+    )
+
+
+def test_once_ends_the_outer_loop_writes_a_checkpoint_and_returns(tmp_path):
+    network, first = tiny_network(), trainer(tmp_path, Press(10))
+    first.fit(network, wave_windows(), wave_windows().last())
+    assert first.interrupted
+    assert first.history["step"].tolist() == [7, 14]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    second = trainer(tmp_path, resume=True)
+    second.fit(network, wave_windows(), wave_windows().last())
+    assert not second.interrupted
+    whole, network_of_whole = trainer(), tiny_network()
+    whole.fit(network_of_whole, wave_windows(), wave_windows().last())
+    for x, y in zip(network.parameters(), network_of_whole.parameters(), strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=0)
+    assert second.history["step"].tolist() == whole.history["step"].tolist()
+
+
+def test_twice_ends_at_once():
+    with pytest.raises((SystemExit, KeyboardInterrupt)):  # which is Lightning's answer
+        trainer(None, Press(10, times=2)).fit(tiny_network(), wave_windows())
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which Lightning ignores
+
+
+def test_a_second_training_is_not_interrupted_by_the_first():
+    own = trainer(None, Press(10))
+    own.fit(tiny_network(), wave_windows())
+    assert own.interrupted
+    own.fit(tiny_network(), wave_windows())
+    assert not own.interrupted
+    assert own.history["step"].iloc[-1] == 60
+
+
+def test_other_threads_are_left_alone():
+    before = signal.getsignal(signal.SIGINT)
+    seen = []
+
+    def work() -> None:
+        with interruptible(lambda: None):
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [before]
