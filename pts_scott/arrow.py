@@ -16,7 +16,14 @@ import torch
 from gluonts.dataset.common import ProcessDataEntry
 
 from pts_scott.entries import entries_of, read_field
-from pts_scott.errors import ArgumentError, DataError, EmptyDatasetError
+from pts_scott.errors import (
+    ArgumentError,
+    DataError,
+    EmptyDatasetError,
+    cause,
+    one_line,
+    quote,
+)
 from pts_scott.timeline import Timeline, frequency_of, parse_offset
 from pts_scott.windows import SeriesStore
 
@@ -64,7 +71,15 @@ class ArrowDataset:
                 )
         # The buffer covers the file; columns are views of it, so addresses tell places.
         self._buffer = arrow.memory_map(str(self.path)).read_buffer()
-        self._reader = arrow.ipc.open_file(arrow.BufferReader(self._buffer))
+        try:
+            self._reader = arrow.ipc.open_file(arrow.BufferReader(self._buffer))
+            for batch in self._batches():
+                batch.validate(full=True)  # or offsets could lead out of the file
+        except (arrow.ArrowException, OSError) as error:
+            raise DataError(
+                f"{self.path.name} is not a whole Arrow file ({one_line(error)}); write "
+                "it again."
+            ) from error
         names = self._reader.schema.names
         for name in ("target", "start"):
             if name not in names:
@@ -112,11 +127,9 @@ class ArrowDataset:
         position = 0
         for batch in self._batches():
             targets, ids = batch.column("target"), self._item_ids(batch, position)
-            starts = batch.column("start").to_pandas()
-            for row in range(batch.num_rows):
+            for row, start in enumerate(self._starts(batch)):
                 target = targets[row].values.to_numpy(zero_copy_only=False)
-                entry = {"item_id": ids[row], "start": starts[row], "target": target}
-                yield process(entry)
+                yield process({"item_id": ids[row], "start": start, "target": target})
             position += batch.num_rows
 
     def _starts(self, batch: pyarrow.RecordBatch) -> Iterator[Any]:
@@ -124,8 +137,14 @@ class ArrowDataset:
         process = ProcessDataEntry(self.freq)
         seen: dict[Any, Any] = {}
         for start in batch.column("start").to_pandas():
-            if start not in seen:
-                seen[start] = process({"start": start, "target": [0.0]})["start"]
+            try:
+                if start not in seen:
+                    seen[start] = process({"start": start, "target": [0.0]})["start"]
+            except Exception as error:  # whatever pandas says to what is no date
+                raise DataError(
+                    f"{self.path.name} has a start {quote(start)}, which is no date "
+                    f"({cause(error)}); write it as 2024-01-31 or 2024-01-31 13:00."
+                ) from error
             yield seen[start]
 
     def _item_ids(self, batch: pyarrow.RecordBatch, position: int) -> list[str]:

@@ -28,6 +28,8 @@ from pts_scott.errors import (
     DatasetNotFoundError,
     EmptyDatasetError,
     FileLayoutError,
+    one_line,
+    quote,
     shorten,
 )
 from pts_scott.series_data import SeriesData
@@ -198,11 +200,15 @@ def _synthetic(seed: int) -> SeriesData:
 
 def _path(name: str | Path) -> Path:
     """A path, unless it is more likely a misspelt name."""
-    path = Path(name).expanduser()
-    if isinstance(name, Path) or path.exists() or suffix_of(path) or len(path.parts) > 1:
+    try:
+        path = Path(name).expanduser()
+        there = path.exists()
+    except (OSError, RuntimeError) as error:  # too long; no such user
+        raise DatasetNotFoundError(f"{quote(str(name))}: {one_line(error)}.") from None
+    if isinstance(name, Path) or there or suffix_of(path) or len(path.parts) > 1:
         return path
     raise DatasetNotFoundError(
-        f"there is no dataset {name!r}, and no file of that name. "
+        f"there is no dataset {quote(name)}, and no file of that name. "
         f"{nearest(str(name), [*KNOWN, SYNTHETIC])}"
     )
 

@@ -136,6 +136,18 @@ class CheckpointMismatchError(CheckpointError):
     """A checkpoint belongs to another run."""
 
 
+class PredictorError(ScottError):
+    """A predictor is not there, or cannot be made from its files here."""
+
+
+class DamagedPredictorError(PredictorError):
+    """A file of a predictor is not whole."""
+
+
+class UnsafePredictorError(PredictorError):
+    """A predictor names, or holds, what could run code when it is read."""
+
+
 def quote(value: object, limit: int = 80) -> str:
     """A value as it is written, for a message; only the begin of a long one."""
     text = repr(value)

@@ -10,7 +10,7 @@ import inspect
 from typing import Any
 
 from pts_scott._arguments import nearest
-from pts_scott.errors import ArgumentError
+from pts_scott.errors import ArgumentError, quote
 from pts_scott.stratifier import Stratifier
 
 NAMES = ("calendar", "periodic", "ranges", "series", "random", "finest", "kmeans")
@@ -32,9 +32,12 @@ def parse_policy(text: str) -> Stratifier:
     """
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise _not_a_policy(text) from None
-    return _build(tree, text)
+    try:
+        return _build(tree, text)
+    except RecursionError:
+        raise _not_a_policy(text) from None
 
 
 def _build(node: ast.expr, text: str) -> Stratifier:
@@ -46,7 +49,7 @@ def _build(node: ast.expr, text: str) -> Stratifier:
     try:
         arguments = [ast.literal_eval(argument) for argument in node.args]
         named = {str(k.arg): ast.literal_eval(k.value) for k in node.keywords}
-    except ValueError:
+    except (ValueError, TypeError):
         raise _not_a_policy(text) from None
     make: Any = getattr(Stratifier, name)
     try:
@@ -54,7 +57,7 @@ def _build(node: ast.expr, text: str) -> Stratifier:
     except TypeError as error:
         signature = str(inspect.signature(make)).split(" ->")[0]
         raise ArgumentError(
-            f"stratifier {text!r}: {error}; it is {name}{signature}."
+            f"stratifier {quote(text)}: {error}; it is {name}{signature}."
         ) from None
     policy: Stratifier = make(*arguments, **named)
     return policy
@@ -73,13 +76,14 @@ def _name(node: ast.expr, text: str) -> str:
         raise _not_a_policy(text)
     if name not in NAMES:
         raise ArgumentError(
-            f"stratifier {text!r}: there is no policy {name!r}. {nearest(name, NAMES)}"
+            f"stratifier {quote(text)}: there is no policy {quote(name)}. "
+            f"{nearest(name, NAMES)}"
         )
     return name
 
 
 def _not_a_policy(text: str) -> ArgumentError:
     return ArgumentError(
-        f'stratifier {text!r}: expected a policy such as calendar("weekday", '
+        f'stratifier {quote(text)}: expected a policy such as calendar("weekday", '
         f'"season") or ranges(4) * series(). Policies are {", ".join(NAMES)}.'
     )

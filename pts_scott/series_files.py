@@ -31,6 +31,8 @@ from pts_scott.errors import (
     FrequencyError,
     InfiniteValuesError,
     MissingExtraError,
+    one_line,
+    quote,
     shorten,
 )
 from pts_scott.timeline import frequency_of, moment_of, nanoseconds, parse_offset
@@ -41,6 +43,10 @@ TIMESTAMPS = ("timestamp", "date", "ds", "time")
 ITEM_IDS = ("item_id", "unique_id")
 TARGETS = ("target", "y", "value")
 MAX_STEPS_A_ROW = 1000  # more steps than that for each row: the frequency is wrong
+HEAD = 2**16  # bytes of a file by which it is taken for text
+# A gzip file of more bytes that is also packed that much more densely than series are,
+# is made to fill the memory.
+UNPACKED, PACKED_TIMES = 2**31, 100
 
 
 @dataclass(frozen=True)
@@ -231,10 +237,18 @@ def step_frequency(freq: Any, start: pd.Timestamp) -> str:
 
 
 def _read_bytes(path: Path) -> bytes:
+    packed = path.name.lower().endswith(".gz")
     try:
-        data = path.read_bytes()
-        if path.name.lower().endswith(".gz"):
-            data = gzip.decompress(data)
+        with gzip.open(path) if packed else path.open("rb") as file:
+            zero = file.read(HEAD).find(b"\0")
+            if zero >= 0:
+                raise FileLayoutError(
+                    f"{path.name} is not text in UTF-8 (byte {zero} is zero); save it as "
+                    "UTF-8."
+                )
+            file.seek(0)
+            limit = max(UNPACKED, PACKED_TIMES * path.stat().st_size)
+            data = file.read(limit + 1 if packed else -1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise FileLayoutError(
             f"{path.name} is named .gz, but is not a whole gzip file ({error}); fetch it "
@@ -244,6 +258,11 @@ def _read_bytes(path: Path) -> bytes:
         raise FileLayoutError(
             f"{str(path)!r} cannot be read: {error.strerror}."
         ) from None
+    if packed and len(data) > limit:
+        raise FileLayoutError(
+            f"{path.name} has more than {limit:,} bytes unpacked, {PACKED_TIMES} times "
+            "its size, which series do not have; unpack it if it is right."
+        )
     data = data.removeprefix(b"\xef\xbb\xbf").rstrip()
     if not data:
         raise FileLayoutError(f"{path.name} is empty.")
@@ -274,8 +293,14 @@ def _fields_of_lines(data: bytes, name: str) -> Iterable[tuple[int, int]]:
             yield line, text.count(b",") + 1 if text.strip() else 0
         return
     reader = csv.reader(io.StringIO(_decode(data, name)))
-    for fields in reader:
-        yield reader.line_num, len(fields)
+    try:
+        for fields in reader:
+            yield reader.line_num, len(fields)
+    except csv.Error as error:
+        raise FileLayoutError(
+            f"line {reader.line_num} of {name} cannot be read as CSV: {error}; look for "
+            "a quote that is not closed."
+        ) from None
 
 
 def _decode(data: bytes, name: str) -> str:
@@ -334,8 +359,10 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         ) from error
     try:
         return pd.read_parquet(path, engine="pyarrow")
-    except (ValueError, OSError) as error:
-        raise FileLayoutError(f"{path.name} is not a Parquet file: {error}") from None
+    except Exception as error:  # of its metadata, too, on which pandas relies
+        raise FileLayoutError(
+            f"{path.name} is not a Parquet file: {one_line(error)}."
+        ) from error
 
 
 def _check_header(names: list[str], source: str) -> None:
@@ -358,6 +385,7 @@ def _from_table(
     known = list(frame.columns)
     time = _column("timestamp", columns.timestamp, TIMESTAMPS, known, source) or known[0]
     item = _column("item_id", columns.item_id, ITEM_IDS, known, source)
+    _check_plain(frame[[time] if item is None else [time, item]], source)
     times = _moments(frame[time], source)
     if item is None:
         return _from_wide(frame, times, time, freq, columns.target, source)
@@ -368,6 +396,19 @@ def _from_table(
             f"name the column of the values with target=. It has {shorten(known)}."
         )
     return _from_long(frame, times, item, target, freq, source)
+
+
+def _check_plain(frame: pd.DataFrame, source: _Source) -> None:
+    """Refuse lists, dicts, bytes and other objects where text or dates are expected."""
+    for name, column in frame.items():
+        if column.dtype != object or pd.api.types.infer_dtype(column) == "string":
+            continue
+        for row, value in enumerate(column):
+            if isinstance(value, bytes) or not pd.api.types.is_scalar(value):
+                raise FileLayoutError(
+                    f"{source.place(row)} has {quote(value)} in column {name!r}; "
+                    "expected text, numbers or dates."
+                )
 
 
 def _column(
@@ -483,6 +524,7 @@ def _numbers(column: pd.Series, name: str, source: _Source) -> np.ndarray:
         raise FileLayoutError(
             f"column {name!r} of {source.name} holds dates, not numbers."
         )
+    _check_plain(column.to_frame(name), source)
     numbers = pd.to_numeric(column, errors="coerce")
     text = (numbers.isna() & column.notna()).to_numpy()
     if text.any():
@@ -490,9 +532,9 @@ def _numbers(column: pd.Series, name: str, source: _Source) -> np.ndarray:
         top = source.unit == "line" and row + source.first == 1
         header = " A file read with start= has no header." if top else ""
         raise FileLayoutError(
-            f"{source.place(row)} has {column.iloc[row]!r} in column {name!r}, which is "
-            "not a number; values are written 1.5, separated by commas, and left empty "
-            f"where missing.{header}"
+            f"{source.place(row)} has {quote(column.iloc[row])} in column {name!r}, "
+            "which is not a number; values are written 1.5, separated by commas, and "
+            f"left empty where missing.{header}"
         )
     return numbers.to_numpy(dtype=np.float64, na_value=np.nan)
 

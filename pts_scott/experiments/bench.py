@@ -16,9 +16,9 @@ from typing import Any
 
 from pts_scott._arguments import whole_number
 from pts_scott.errors import ConfigError, ScottError
-from pts_scott.experiments.config import Experiment, OptimizerConfig
+from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.folders import make_folders, quiet, stoppable
-from pts_scott.experiments.loading import read_config
+from pts_scott.experiments.loading import parse_tree, read_config
 from pts_scott.experiments.progress import Progress
 from pts_scott.experiments.results import read_json
 from pts_scott.experiments.runs import (
@@ -202,13 +202,11 @@ def with_those_on_disk(experiment: Experiment, folder: Path) -> Experiment:
     there = read_config(path)
     if any(_differences(there, here, (*NOT_OF_A_RUN, *OF_ONE_RUN))):
         return experiment  # without runs, or they would have been refused
-    known = {
-        name: OptimizerConfig(**given) for name, given in there["optimizers"].items()
-    }
+    known = parse_tree(there, str(path))
     return dataclasses.replace(
         experiment,
-        optimizers=known | experiment.optimizers,
-        seeds=list(dict.fromkeys([*there["seeds"], *experiment.seeds])),
+        optimizers=known.optimizers | experiment.optimizers,
+        seeds=list(dict.fromkeys([*known.seeds, *experiment.seeds])),
     )
 
 
@@ -217,8 +215,8 @@ def _check_data(setting: Setting, folder: Path) -> None:
     here = data_identity(setting)
     for path in sorted(folder.glob("runs/*/run.json")):
         record = read_json(path)
-        if "values" in record and any(record[key] != here[key] for key in here):
-            there = ", ".join(f"{key} {record[key]}" for key in here)
+        if "values" in record and any(record.get(key) != here[key] for key in here):
+            there = ", ".join(f"{key} {record.get(key)}" for key in here)
             raise ConfigError(
                 f"{path.parent} was trained on other data ({there}) than there are now "
                 f"({', '.join(f'{k} {v}' for k, v in here.items())}). Choose another "

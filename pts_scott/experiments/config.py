@@ -15,12 +15,16 @@ from typing import Any, Literal
 import yaml
 
 from pts_scott._arguments import real_number, whole_number
-from pts_scott.errors import ConfigError
+from pts_scott.errors import ConfigError, quote
 from pts_scott.stratifier import Stratifier
 
 # The paper's grids, for every optimizer alike.
 LEARNING_RATES = (1e-1, 5e-2, 2.5e-2, 1e-2, 5e-3, 2.5e-3, 1e-3, 5e-4, 2.5e-4, 1e-4)
 GAMMAS = (0.1, 0.125, 0.15, 0.2, 0.4, 0.8)
+
+LONGEST_NAME = 200  # bytes of a folder's name; file systems take 255, and ".part" follows
+# Names that Windows keeps for devices, with whatever ending.
+DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 
 
 @dataclass
@@ -279,7 +283,7 @@ class Experiment:
         """Name of the setting, good for a folder."""
         data = Path(self.data.name).name
         name = self.name or f"{self.model_label.lower()}-{data}-M{self.batch_size}"
-        return folder_name(name).strip("-.") or "setting"
+        return folder_name(folder_name(name).strip("-.")) or "setting"
 
     @property
     def model_label(self) -> str:
@@ -317,6 +321,7 @@ class Experiment:
                 "time_budget and gradient_budget are both null: give one of them, or "
                 "training would never end."
             )
+        self._check_lengths()
         folders = {folder_name(name).lower() for name in self.optimizers}
         if len(folders) < len(self.optimizers):
             raise ConfigError(
@@ -328,14 +333,30 @@ class Experiment:
             Stratifier.parse(text)
         return self
 
+    def _check_lengths(self) -> None:
+        runs = [run_name(name, max(self.seeds)) for name in self.optimizers]
+        for folder in (self.setting, *runs):
+            if len(folder.encode()) > LONGEST_NAME:
+                raise ConfigError(
+                    f"{quote(folder)} is too long for the name of a folder: expected at "
+                    f"most {LONGEST_NAME} bytes. Give the experiment a shorter name, or "
+                    "its optimizers."
+                )
+
     def dump(self) -> str:
         """The config as YAML; reading it gives the same experiment."""
         return yaml.safe_dump(dataclasses.asdict(self), sort_keys=False, width=88)
 
 
 def folder_name(name: str) -> str:
-    """A name with nothing in it that a file system might mind."""
-    return re.sub(r"[^\w.=+-]+", "-", name)
+    """A name with nothing in it that a file system might mind, or take for a path."""
+    name = re.sub(r"[^\w.=+-]+", "-", name)
+    return f"_{name}" if DEVICES.match(name) else name
+
+
+def run_name(optimizer: str, seed: int) -> str:
+    """Name of the folder of a run."""
+    return folder_name(f"{optimizer}-seed{seed}")
 
 
 def _check_counts(experiment: Experiment) -> None:

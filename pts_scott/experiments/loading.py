@@ -19,9 +19,10 @@ import yaml
 from jsonargparse import ArgumentParser
 
 from pts_scott._arguments import nearest
-from pts_scott.errors import ArgumentError, ConfigError
+from pts_scott.errors import ArgumentError, ConfigError, quote
 from pts_scott.experiments.config import Experiment, OptimizerConfig
 
+LARGEST = 100_000  # values of a config
 FILES_FOR = ("data", "model", "optimizers", "tune", "variance")
 
 
@@ -82,13 +83,18 @@ def experiment_parser(**kwargs: Any) -> ArgumentParser:
 
 def compose(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The config of a file with everything that it builds on."""
+    if "\0" in str(path):
+        raise ConfigError(f"{str(path)!r} cannot be read: it is no name of a file.")
     if path.resolve() in seen:
         raise ConfigError(f"{path} builds on itself; take it out of its 'base'.")
     seen = (*seen, path.resolve())
     tree = read_config(path)
     bases = tree.pop("base", None) or []
+    bases = [bases] if isinstance(bases, str) else bases
+    if not isinstance(bases, list):
+        raise ConfigError(f"{path}: base={quote(bases)}: expected files.")
     merged: dict[str, Any] = {}
-    for base in [bases] if isinstance(bases, str) else bases:
+    for base in bases:
         merged = _merge(merged, compose(path.parent / str(base), seen))
     # The series of a config, or a config of series alone, which has neither.
     data = tree.get("data") if {"data", "model"} & tree.keys() else tree
@@ -106,14 +112,31 @@ def compose(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
 def read_config(path: Path) -> dict[str, Any]:
     """The keys and values of one file, or what is wrong with it."""
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise ConfigError(f"{path} cannot be read: it is a device, not a file.")
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not YAML: {plain_message(error)}") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{path} is not a config: expected keys with values.")
+    _check_size(tree, path)
     return tree
+
+
+def _check_size(tree: Any, path: Path) -> None:
+    """Refuse references to references, which a few lines make endless."""
+    left, count = [tree], 0
+    while left:
+        node, count = left.pop(), count + 1
+        if count > LARGEST:
+            raise ConfigError(
+                f"{path} has more than {LARGEST} values, or refers to itself; write "
+                "values in place of YAML's references (&, *)."
+            )
+        if isinstance(node, dict | list):
+            left += node.values() if isinstance(node, dict) else node
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pts_scott.experiments.results import (
     read_runs,
     read_variance,
     read_versions,
+    refuse_links,
 )
 from pts_scott.experiments.tables import (
     backtest_markdown,
@@ -50,8 +51,11 @@ def write_report(folder: str | Path) -> Path:
         If the folder holds no results.
     FileLayoutError
         If a file of the results cannot be read, or two folders hold the same run.
+    ScottError
+        If a link in the folder leads out of it.
     """
     folder = Path(folder)
+    refuse_links(folder, folder)
     runs = read_runs(folder)
     curves = read_curves(folder, runs)
     settings = SettingFolder.all(folder, runs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from pts_scott.errors import ArgumentError, FileLayoutError
+from pts_scott.errors import ArgumentError, FileLayoutError, ScottError, quote
 
 # By its name in the paper, in the paper's order: the optimizer whose update rule it
 # has, and how its gradients are made.
@@ -52,6 +53,7 @@ STATUSES = ("finished", "diverged", "failed")
 LOSSES = {"training": "train_loss", "test": "test_loss"}
 CURVE = ("step", "gradients", "seconds", *LOSSES.values())
 VARIANCE = ("seconds", "sampler", "stratifier", "strata", "variance", "standard_error")
+TEXTS = ("sampler", "stratifier", "note")  # columns of a CSV file that are no numbers
 
 
 def in_order(optimizers: Iterable[str]) -> list[str]:
@@ -176,18 +178,19 @@ class SettingFolder:
     @classmethod
     def _read(cls, folder: Path, runs: pd.DataFrame) -> SettingFolder:
         path = folder / "config.yaml"
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
         try:
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
             config = yaml.safe_load(text) or {}
-        except yaml.YAMLError as error:
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
             raise FileLayoutError(f"{path} is not YAML: {error}.") from None
         config = config if isinstance(config, dict) else {}
-        planned = [
-            (str(optimizer), seed)
-            for optimizer in config.get("optimizers") or {}
-            for seed in config.get("seeds") or []
-        ]
-        found = set(zip(runs["optimizer"], runs["seed"]))
+        optimizers, seeds = config.get("optimizers") or {}, config.get("seeds") or []
+        if not isinstance(optimizers, dict) or not isinstance(seeds, list):
+            raise FileLayoutError(
+                f"{path}: expected optimizers by name, and a list of seeds."
+            )
+        planned = [(str(optimizer), seed) for optimizer in optimizers for seed in seeds]
+        found = list(zip(runs["optimizer"], runs["seed"]))
         missing = [f"{run[0]}, seed {run[1]}" for run in planned if run not in found]
         name = folder.name if runs.empty else str(runs["setting"].iloc[0])
         return cls(name, folder, config, text, len(planned), missing)
@@ -205,11 +208,17 @@ def _read_run(path: Path) -> dict[str, Any]:
     for key in NUMBERS:
         try:
             run[key] = math.nan if run.get(key) is None else float(run[key])
-        except (TypeError, ValueError):
-            raise FileLayoutError(f"{path}: {key} is no number: {run[key]!r}.") from None
-    run.update({key: int(run[key]) for key in ("seed", "batch_size")})
+        except (TypeError, ValueError, OverflowError):
+            raise FileLayoutError(
+                f"{path}: {key} is no number: {quote(run[key])}."
+            ) from None
+    for key in ("seed", "batch_size"):
+        if not run[key].is_integer():
+            raise FileLayoutError(f"{path}: {key} is no whole number: {run[key]}.")
+        run[key] = int(run[key])
     run.update({key: str(run[key]) if run.get(key) else "" for key in WORDS})
-    run["warnings"] = "; ".join(map(str, run.get("warnings") or []))
+    told = run.get("warnings") or []
+    run["warnings"] = "; ".join(map(str, told if isinstance(told, list) else [told]))
     return run
 
 
@@ -230,10 +239,10 @@ def read_json(path: Path) -> dict[str, Any]:
     """The dict in a JSON file, or what is wrong with it."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FileLayoutError(f"{path} cannot be read as JSON: {error}.") from None
     if not isinstance(content, dict):
-        raise FileLayoutError(f"{path}: expected a dict, got {content!r:.60}.")
+        raise FileLayoutError(f"{path}: expected a dict, got {quote(content)}.")
     return content
 
 
@@ -245,4 +254,28 @@ def _read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     absent = [column for column in columns if column not in table]
     if absent:
         raise FileLayoutError(f"{path}: there is no column {', '.join(absent)}.")
+    for column in table.columns.difference(TEXTS):
+        if len(table) and not pd.api.types.is_numeric_dtype(table[column]):
+            raise FileLayoutError(f"{path}: column {quote(column)} has no numbers alone.")
     return table
+
+
+def refuse_links(folder: Path, within: Path) -> None:
+    """Refuse links that lead out of a folder of results: what is written follows them.
+
+    Parameters
+    ----------
+    folder
+        Where it will be written, which may not be there yet.
+    within
+        What it has to stay in.
+    """
+    root = os.path.realpath(within)
+    found = [Path(p, n) for p, dirs, files in os.walk(folder) for n in (*dirs, *files)]
+    for path in (folder, *filter(Path.is_symlink, found)):
+        target = os.path.realpath(path)
+        if not Path(target).is_relative_to(root):
+            raise ScottError(
+                f"{path} is a link to {target}, outside of {within}, where nothing may "
+                "be written. Remove the link, or choose another folder with --output."
+            )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from pts_scott._arguments import whole_number
-from pts_scott.errors import ConfigError, MissingExtraError, ScottError
+from pts_scott.errors import ConfigError, MissingExtraError, ScottError, one_line
 from pts_scott.experiments.config import Experiment, OptimizerConfig
 from pts_scott.experiments.folders import make_folders, quiet, stoppable
 from pts_scott.experiments.runs import Point, perform, warm_up
@@ -63,9 +63,9 @@ def tune(
         choose(experiment, name)
     make_folders([experiment], output)
     folder = output / experiment.setting
-    storage = storage or f"sqlite:///{(folder / 'trials.db').resolve()}"
+    storage = storage or _sqlite(folder / "trials.db")
     ready(experiment, tuning=True)  # mistakes in data and arguments end it here
-    _optuna().storages.RDBStorage(storage)  # whose tables must be there for all workers
+    _prepare(storage)
     others = [name for name in experiment.optimizers if name not in names]
     best = {name: stored(experiment, name, storage) for name in others}
     for name in others:
@@ -254,6 +254,34 @@ def varied(config: OptimizerConfig, found: dict[str, Any]) -> OptimizerConfig:
 
 
 # -- Optuna's side --------------------------------------------------------------------
+
+
+def _sqlite(path: Path) -> str:
+    """The address of a SQLite file, whose path may have what addresses mark with."""
+    _optuna()
+    from sqlalchemy.engine import URL, make_url
+
+    url = URL.create("sqlite", database=str(path.resolve()))
+    text = url.render_as_string(hide_password=False)
+    if make_url(text).database != url.database:  # as older versions read "?"
+        raise ConfigError(
+            f"trials cannot be written to {path}: an address cannot hold all of its "
+            "characters. Choose another folder with --output."
+        )
+    return text
+
+
+def _prepare(storage: str) -> None:
+    """Make the tables, which must be there for all workers."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        _optuna().storages.RDBStorage(storage)
+    except (SQLAlchemyError, RuntimeError, ImportError) as error:
+        raise ScottError(
+            f"the storage of trials cannot be opened ({one_line(error)}). Give another "
+            "with --storage, or choose another folder with --output."
+        ) from error
 
 
 def _study(

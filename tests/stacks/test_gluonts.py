@@ -287,12 +287,12 @@ def test_predictors_survive_into_a_fresh_process(trained, tmp_path):
         from pathlib import Path
         warnings.simplefilter("ignore")
         import numpy as np
-        from gluonts.model.predictor import Predictor
+        from pts_scott import load_predictor
         folder = Path({str(tmp_path)!r})
         from test_gluonts import forecast_with_seed
         data, expected = pickle.loads((folder / "data.pickle").read_bytes())
         for name, entries in data.items():
-            predictor = Predictor.deserialize(folder / name)
+            predictor = load_predictor(folder / name)
             found = forecast_with_seed(predictor, entries)
             np.testing.assert_allclose(found, expected[name], rtol=1e-5, err_msg=name)
             print(name)
