@@ -158,6 +158,9 @@ class Gradients:
         self.stochastic = False
         #: Whether a pass changes buffers of the network, which the second must not see.
         self.stateful = False
+        #: Of half precision: losses are multiplied by its scale before a backward pass,
+        #: and gradients divided by it after, in every pass alike.
+        self.scaler: torch.amp.GradScaler | None = None
         #: Windows whose gradient was computed: M a plain step, 2 M an inner step.
         self.count = 0
         self._single: _Single = self._autograd
@@ -221,14 +224,25 @@ class Gradients:
     def _autograd(
         self, parameters: Tensors, batch: Batch, weights: Tensor
     ) -> tuple[Tensors, Tensor]:
+        scale = self.scale
         with self._repeatable(weights.device):
             loss = (weights * self._losses_at(parameters, batch)).sum()
         gradient = torch.autograd.grad(
-            loss, parameters, allow_unused=True, materialize_grads=True
+            loss * scale if scale != 1.0 else loss,
+            parameters,
+            allow_unused=True,
+            materialize_grads=True,
         )
         # Of embeddings, a gradient may be sparse; everything after this is dense.
-        dense = (g.to_dense() if g.layout != torch.strided else g for g in gradient)
-        return tuple(dense), loss.detach()
+        dense = tuple(g.to_dense() if g.layout != torch.strided else g for g in gradient)
+        if scale != 1.0:
+            dense = tuple(g / scale for g in dense)
+        return dense, loss.detach()
+
+    @property
+    def scale(self) -> float:
+        """By what a loss is multiplied before a backward pass; 1 in full precision."""
+        return 1.0 if self.scaler is None else self.scaler.get_scale()
 
     def _autograd_pair(
         self,
@@ -257,15 +271,18 @@ class Gradients:
             torch._foreach_zero_(self._direction)
         else:
             torch._foreach_copy_(self._direction, anchor)
-        if c != 1.0:
-            torch._foreach_mul_(self._direction, c)
+        scale = self.scale
+        if c * scale != 1.0:
+            torch._foreach_mul_(self._direction, c * scale)
         for tensor in snapshot:
             tensor.requires_grad_()
         second = self._once_more(weights.device)
-        loss = self._add_gradient(self.parameters, batch, weights)
+        loss = self._add_gradient(self.parameters, batch, scale * weights)
         with second:
-            self._add_gradient(snapshot, batch, -c * weights)
-        return self._direction, loss
+            self._add_gradient(snapshot, batch, -c * scale * weights)
+        if scale != 1.0:
+            torch._foreach_div_(self._direction, scale)
+        return self._direction, loss / scale
 
     def _add_gradient(self, at: Tensors, batch: Batch, weights: Tensor) -> Tensor:
         """Add Σ_j weights_j ∇f_j to v; the weighted loss comes back."""

@@ -400,6 +400,12 @@ class OuterLoopModule(pl.LightningModule):
         optimizer = self.optimizers()
         assert not isinstance(optimizer, list)
         self.scott.step = optimizer.step
+        # Of half precision; it is Lightning's, and keeps its state in the checkpoints.
+        scaler = self.gradients.scaler = getattr(
+            self.trainer.precision_plugin, "scaler", None
+        )
+        if scaler is not None:
+            scaler.scale(torch.ones((), device=self.device))  # it begins when first used
         if self.trainer.world_size > 1:
             self._join()
         if self.gradients.compiled:

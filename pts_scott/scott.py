@@ -419,18 +419,26 @@ class Scott:
             ok = squared.isfinite() & loss.isfinite()
             direction = tuple(torch.where(ok, x, 0.0) for x in direction)
             squared, loss = torch.where(ok, squared, 0.0), torch.where(ok, loss, math.nan)
-        elif not (math.isfinite(squared) and math.isfinite(loss)):
+        elif not math.isfinite(loss) or not (math.isfinite(squared) or self._overflows()):
             return torch.full_like(loss, math.nan)
         if self.clip_gradient is not None:
             direction = tuple(own_tensors(direction))
             torch._foreach_mul_(direction, clip_scale(squared, self.clip_gradient))
-        parameters = self.gradients.parameters
+        parameters, scale = self.gradients.parameters, self.gradients.scale
         for parameter, value in zip(parameters, direction, strict=True):
-            parameter.grad = value
-        self.step()
+            parameter.grad = value if scale == 1.0 else scale * value
+        self.step()  # in half precision by the scaler, which finds what has overflowed
         for parameter in parameters:  # so that nothing holds v when it is done
             parameter.grad = None
         return loss
+
+    def _overflows(self) -> bool:
+        """Whether a gradient may be infinite because half precision is too narrow.
+
+        Then the scaler skips the step and scales by less from now on; below one, that is
+        not the reason any more.
+        """
+        return self.gradients.scaler is not None and self.gradients.scale >= 1.0
 
     def _report(
         self, losses: list[Tensor], norm: Tensor | None, windows: list[Tensor]

@@ -19,6 +19,7 @@ import lightning.pytorch as pl
 import pandas as pd
 import torch
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
+from lightning.pytorch.plugins import MixedPrecision
 from lightning.pytorch.plugins.io import CheckpointIO
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
@@ -472,9 +473,13 @@ class ScottTrainer(stack.TrainerBase):
             return optimizer
         # One fused kernel for all parameters; torch has none for Adagrad on CUDA.
         kinds = ("cpu",) if self.optimizer == "adagrad" else ("cpu", "cuda")
-        fused = {"fused": True} if self.device.type in kinds else {}
+        # A scaler of half precision has to look at gradients before the update.
+        fused = self.device.type in kinds and not self._is_mixed
         return OPTIMIZERS[self.optimizer](
-            parameters, lr=self.learning_rate, weight_decay=self.weight_decay, **fused
+            parameters,
+            lr=self.learning_rate,
+            weight_decay=self.weight_decay,
+            **({"fused": True} if fused else {}),
         )
 
     def _make_gradients(self, losses: Losses, windows: WindowIndex) -> Gradients:
@@ -491,7 +496,12 @@ class ScottTrainer(stack.TrainerBase):
         return gradients
 
     def _should_compile(self, losses: Losses, windows: WindowIndex) -> bool:
-        wanted = bool(self.compile) and windows.compiles and not self._is_shared
+        wanted = (
+            bool(self.compile)
+            and windows.compiles
+            and not self._is_shared
+            and not self._is_mixed
+        )
         if self.compile == "auto":
             wanted = (
                 wanted
@@ -574,8 +584,7 @@ class ScottTrainer(stack.TrainerBase):
         files: CheckpointFiles,
     ) -> pl.Trainer:
         index = self.device.index
-        plugins = self.trainer_kwargs.get("plugins") or []
-        plugins = plugins if isinstance(plugins, list) else [plugins]
+        plugins = self._plugins()
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
             plugins = [*plugins, files]
         lightning = pl.Trainer(
@@ -600,6 +609,17 @@ class ScottTrainer(stack.TrainerBase):
                 "together with trainer_kwargs={'strategy': 'ddp', 'devices': 2}."
             )
         return lightning
+
+    @property
+    def _is_mixed(self) -> bool:
+        """Whether passes are in half precision, by Lightning's autocast."""
+        return self.trainer_kwargs.get("precision") in MIXED or any(
+            isinstance(plugin, MixedPrecision) for plugin in self._plugins()
+        )
+
+    def _plugins(self) -> list[Any]:
+        given = self.trainer_kwargs.get("plugins") or []
+        return list(given) if isinstance(given, list | tuple) else [given]
 
     @property
     def _is_shared(self) -> bool:
@@ -651,6 +671,9 @@ def _check_validation(
         )
 
 
+#: Lightning's words for passes in half precision.
+MIXED = ("16-mixed", "bf16-mixed")
+
 # What is decided here and not by Lightning, and how.
 DECIDED_HERE = {
     "accelerator": "use device=",
@@ -665,7 +688,6 @@ DECIDED_HERE = {
     "gradient_clip_val": "use clip_gradient=",
     "gradient_clip_algorithm": "use clip_gradient=",
     "accumulate_grad_batches": "use batch_size=",
-    "precision": "train in the precision of the windows",
 }
 
 
@@ -683,6 +705,11 @@ def _check_trainer_kwargs(given: Any) -> dict[str, Any]:
             raise ArgumentError(
                 f"trainer_kwargs has {name!r}, which ScottTrainer decides: {instead}."
             )
+    if given.get("precision") not in (None, 32, "32", "32-true", *MIXED):
+        raise ArgumentError(
+            f"precision={given['precision']!r}: expected one of {', '.join(MIXED)}; "
+            "otherwise training is in the precision of network and windows."
+        )
     return dict(given)
 
 

@@ -9,10 +9,11 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from conftest import QUIET, quiet_trainer, tiny_network, wave_windows
+from lightning.pytorch.plugins import MixedPrecision
 from torch import nn
 
 from pts_scott import Stratifier
-from pts_scott.errors import FaultWarning, ScottWarning
+from pts_scott.errors import ArgumentError, FaultWarning, ScottWarning
 from pts_scott.faults import culprits, name_windows
 from pts_scott.gradients import Gradients, Losses
 from pts_scott.scott import Scott, Settings
@@ -189,3 +190,63 @@ def test_a_run_that_diverges_says_so_once_and_suggests():
     finite = [w for w in diverges if w.category is ScottWarning]
     assert len(finite) == 1
     assert "Lower learning_rate" in str(finite[0].message)
+
+
+# -- half precision ----------------------------------------------------------------------
+
+
+def half(kind: str, scale: float | None = None) -> dict[str, Any]:
+    """Lightning's plugin; on the CPU its trainer takes it, and no word, for float16."""
+    scaler = None
+    if scale is not None:
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=10**6)
+    return {**QUIET, "plugins": [MixedPrecision(kind, "cpu", scaler)]}
+
+
+class Seen(pl.Callback):
+    """The scale after every outer loop."""
+
+    def __init__(self) -> None:
+        self.scales: list[float] = []
+
+    def on_train_batch_end(self, trainer, pl_module, *_):
+        self.scales.append(pl_module.gradients.scale)
+
+
+def parameters_after(**settings: Any) -> tuple[list[torch.Tensor], Any]:
+    network = tiny_network(torch.float32)
+    trainer = quiet_trainer(**{"learning_rate": 0.02, **CHEAP, **settings})
+    trainer.fit(network, wave_windows(torch.float32))
+    return [p.detach() for p in network.parameters()], trainer.history
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("method", ["scott", "plain"])
+def test_half_precision_is_scaled_in_both_passes_alike(method, optimizer):
+    """The steps are those of full precision, up to the rounding of float16."""
+    settings = {"method": method, "optimizer": optimizer, "gamma": None}
+    expected, _ = parameters_after(**settings)
+    start = [p.detach() for p in tiny_network(torch.float32).parameters()]
+    for kind, scale in (("16-mixed", 1024.0), ("bf16-mixed", None)):
+        found, history = parameters_after(trainer_kwargs=half(kind, scale), **settings)
+        assert history["skipped"].iloc[-1] == 0
+        for x, y, begin in zip(found, expected, start, strict=True):
+            assert float((x - y).norm()) < 0.1 * float((y - begin).norm())
+
+
+@pytest.mark.parametrize("method", ["scott", "plain"])
+def test_an_overflow_is_left_to_the_scaler(method):
+    seen = Seen()
+    kwargs = half("16-mixed", 2.0**30)  # far too much for float16
+    kwargs["callbacks"] = [seen]
+    found, history = parameters_after(method=method, epochs=3, trainer_kwargs=kwargs)
+    assert seen.scales[-1] < 2.0**30
+    assert all(bool(x.isfinite().all()) for x in found)
+    assert history["skipped"].iloc[-1] == 0, "an overflow is no fault"
+    start = list(tiny_network(torch.float32).parameters())
+    assert not torch.equal(found[0], start[0]), "after it, training goes on"
+
+
+def test_other_precisions_are_refused():
+    with pytest.raises(ArgumentError, match="16-mixed, bf16-mixed"):
+        quiet_trainer(trainer_kwargs={"precision": "64-true"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import yaml
 from pts_scott.errors import ConfigError
 from pts_scott.experiments.config import GAMMAS, LEARNING_RATES
 from pts_scott.experiments.loading import compose, load_experiment
+from pts_scott.experiments.runs import run_folder
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SHIPPED = sorted((*CONFIGS.glob("paper/*.yaml"), *CONFIGS.glob("small-cpu/*.yaml")))
@@ -207,3 +209,128 @@ def test_a_file_of_series_is_looked_for_beside_the_config(
     (tmp_path / "composed.yaml").write_text(yaml.safe_dump(tree))
     composed = load_experiment(tmp_path / "composed.yaml")
     assert composed.data.name == str(tmp_path / "waves.txt")
+
+
+# -- hostile configs ------------------------------------------------------------------
+
+
+def changed(small_config: Path, old: str, new: str) -> Path:
+    text = small_config.read_text()
+    assert old in text
+    small_config.write_text(text.replace(old, new, 1))
+    return small_config
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "!!python/object/apply:os.system ['touch {ran}']",
+        "!!python/object/new:os.system ['touch {ran}']",
+        "!!python/object/apply:subprocess.Popen [[touch, {ran}]]",
+        "!!python/name:os.system",
+        "!!python/module:os",
+    ],
+)
+def test_a_config_that_would_run_code_is_refused(small_config, tmp_path, tag):
+    ran = tmp_path / "ran"
+    path = changed(small_config, "name: small", f"name: {tag.format(ran=ran)}")
+    with pytest.raises(ConfigError, match="small.yaml is not YAML.*tag"):
+        load_experiment(path)
+    assert not ran.exists()
+
+
+def test_a_class_in_a_config_is_not_made(small_config, tmp_path):
+    ran = tmp_path / "ran"
+    made = f"{{class_path: subprocess.Popen, init_args: {{args: [touch, {ran}]}}}}"
+    path = changed(small_config, "{name: var}", f"{{name: var, arguments: {{a: {made}}}}}")
+    arguments = load_experiment(path).model.arguments
+    assert arguments["a"]["class_path"] == "subprocess.Popen"  # as plain text
+    for old, new in (("name: small", f"name: {made}"), ("{name: var", f"{{name: {made}")):
+        with pytest.raises(ConfigError):
+            load_experiment(changed(small_config, old, new))
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "&a {x: *a}",
+        "{a: &a [1,1,1,1,1,1,1,1,1,1], b: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a], "
+        "c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b], d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c], "
+        "e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]}",
+        "{x: " + "[" * 3000 + "]" * 3000 + "}",
+    ],
+    ids=["itself", "laughs", "deep"],
+)
+def test_a_config_without_end_is_refused(small_config, arguments):
+    path = changed(small_config, "name: var", f"name: var, arguments: {arguments}")
+    with pytest.raises(ConfigError, match="more than 100000 values|is not YAML"):
+        load_experiment(path)
+
+
+def test_references_that_end_are_fine(small_config):
+    path = changed(small_config, "learning_rate: 1e-2}", "learning_rate: &a 1e-2}")
+    path = changed(path, "learning_rate: 1e-2, gamma", "learning_rate: *a, gamma")
+    optimizers = load_experiment(path).optimizers
+    assert optimizers["SGD"].learning_rate == optimizers["S-Adam"].learning_rate == 1e-2
+
+
+@pytest.mark.parametrize("base", ['"a\\0b"', "/dev/zero", ".", "5", "{a: 1}", "[[1]]"])
+@pytest.mark.parametrize("key", ["base", "tune"])
+def test_what_is_no_file_of_a_config_is_not_read(small_config, key, base):
+    text = small_config.read_text().replace("tune:", f"{key}: {base}\n#")
+    small_config.write_text(text)
+    with pytest.raises(ConfigError):
+        load_experiment(small_config)
+
+
+# -- names that become folders --------------------------------------------------------
+
+NAMES = [
+    *("..", ".", "../../x", "/etc/x", "a/b", "a\\\\b", "~", "C:\\\\x", "a\\0b", "-", ""),
+    *('a<>:\\"|?*b', "CON", "nul.txt", " x ", "x.", "\\x1b[2J", "\\u202ex", "\\n"),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_name_leads_out_of_the_results(small_config, name, tmp_path):
+    path = changed(small_config, "name: small", f'name: "{name}"')
+    path = changed(path, "  SGD:", f'  "{name}":')
+    experiment = load_experiment(path)
+    folder = tmp_path / "results" / experiment.setting
+    runs = [run_folder(folder, optimizer, 0) for optimizer in experiment.optimizers]
+    assert folder.resolve().parent == folder.parent == tmp_path / "results"
+    for run in runs:
+        assert run.resolve().parent == folder / "runs"
+    for made in (folder.name, *(run.name for run in runs)):
+        assert re.fullmatch(r"[\w.=+-]+", made)
+        assert not re.match(r"(?i)(con|nul)(\.|$)", made)
+        assert made.strip(".")
+
+
+def test_a_file_of_data_does_not_name_a_folder_elsewhere(small_config):
+    experiment = load_experiment(changed(small_config, "name: small", "name: null"))
+    assert experiment.setting == "var-waves.txt-M4"
+    for name in ("../..", "/", "a/../..", "\0"):
+        experiment.data.name = name
+        assert re.fullmatch(r"[\w-]+", experiment.setting)
+
+
+def test_a_seed_is_no_path(small_config, tmp_path):
+    with pytest.raises(ConfigError, match="seeds"):
+        load_experiment(changed(small_config, "seeds: [0, 1]", "seeds: ['../x']"))
+    assert run_folder(tmp_path, "SGD", "/../../x").parent == tmp_path / "runs"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("name: small", f"name: {'é' * 150}"),
+        ("  SGD:", f"  {'a' * 300}:"),
+        ("seeds: [0, 1]", f"seeds: [1{'0' * 300}]"),
+    ],
+)
+def test_names_too_long_for_a_folder_are_refused(small_config, old, new):
+    with pytest.raises(ConfigError, match="too long for the name of a folder") as caught:
+        load_experiment(changed(small_config, old, new))
+    assert len(str(caught.value)) < 500
