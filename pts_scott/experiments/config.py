@@ -10,7 +10,7 @@ import dataclasses
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import yaml
 
@@ -21,6 +21,10 @@ from pts_scott.stratifier import Stratifier
 # The paper's grids, for every optimizer alike.
 LEARNING_RATES = (1e-1, 5e-2, 2.5e-2, 1e-2, 5e-3, 2.5e-3, 1e-3, 5e-4, 2.5e-4, 1e-4)
 GAMMAS = (0.1, 0.125, 0.15, 0.2, 0.4, 0.8)
+
+# What a config can say, and not Any: the parser imports and makes a class, whichever it
+# is, where that is allowed and a value has the key "class_path".
+Plain = bool | int | float | list | dict | str | None
 
 LONGEST_NAME = 200  # bytes of a folder's name; file systems take 255, and ".part" follows
 # Names that Windows keeps for devices, with whatever ending.
@@ -91,7 +95,7 @@ class ModelConfig:
     """
 
     name: Literal["mlp", "nbeats", "lstm", "var"]
-    arguments: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Plain] = field(default_factory=dict)
     label: str | None = None
 
 

@@ -117,7 +117,7 @@ class Setting:
             context_length=data.context_length,
             stride=data.stride,
             trainer=self.trainer(optimizer, seed, callbacks),
-            **experiment.model.arguments,
+            **experiment.model.arguments,  # type: ignore[arg-type]
         )  # type: ignore[call-arg]
 
     def trainer(

@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pts_scott.errors import ConfigError, DataError, FileLayoutError, ScottError
 from pts_scott.experiments import bench as module
-from pts_scott.experiments.bench import bench, plan
-from pts_scott.experiments.loading import load_experiment
+from pts_scott.experiments.bench import bench, plan, with_those_on_disk
+from pts_scott.experiments.folders import make_folders
+from pts_scott.experiments.loading import load_experiment, read_config
 
 
 def records(output: Path) -> dict[str, dict]:
@@ -158,6 +160,48 @@ def test_a_broken_record_is_named(small_config, tmp_path):
     (tmp_path / "out/small/runs/SGD-seed0/run.json").write_text("{")
     with pytest.raises(FileLayoutError, match=r"run\.json cannot be read as JSON"):
         bench([experiment], tmp_path / "out", only=["SGD"])
+
+
+@pytest.mark.parametrize("place", ["small", "small/runs", "small/config.yaml"])
+def test_a_link_out_of_the_results_is_refused_before_any_run(
+    small_config, tmp_path, place
+):
+    outside, link = tmp_path / "outside", tmp_path / "out" / place
+    link.parent.mkdir(parents=True)
+    if place.endswith("yaml"):
+        outside.write_text("mine: 1")
+    else:
+        outside.mkdir()
+    link.symlink_to(outside)
+    with pytest.raises(ScottError, match="is a link to .*outside"):
+        bench([load_experiment(small_config)], tmp_path / "out", say=lambda line: None)
+    if place.endswith("yaml"):
+        assert outside.read_text() == "mine: 1"
+    else:
+        assert not list(outside.iterdir())
+
+
+def test_a_folder_of_results_may_itself_be_a_link(small_config, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "disk", target_is_directory=True)
+    make_folders([load_experiment(small_config)], tmp_path / "out")
+    assert (tmp_path / "disk" / "small" / "config.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("seeds", 5), ("seeds", ["../x"]), ("optimizers", 5), ("optimizers", {})),
+        *(("optimizers", {"a": {"b": 1}}), ("optimizers", {"a": 1})),
+    ],
+)
+def test_a_broken_config_of_the_folder_is_named(small_config, tmp_path, key, value):
+    experiment = load_experiment(small_config)
+    make_folders([experiment], tmp_path)
+    path = tmp_path / "small" / "config.yaml"
+    path.write_text(yaml.safe_dump({**read_config(path), key: value}))
+    with pytest.raises(ConfigError, match="config.yaml"):
+        with_those_on_disk(experiment, tmp_path / "small")
 
 
 def test_without_an_anchor_no_sampler_is_measured(small_config, tmp_path):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html import unescape
 
 import pandas as pd
 import pytest
-from small_results import record, rows_of, write_config, write_results, write_run
+from small_results import curve, record, rows_of, write_config, write_results, write_run
 
-from pts_scott.errors import ArgumentError
+from pts_scott.errors import ArgumentError, ScottError
 from pts_scott.experiments.report import write_report
 from pts_scott.experiments.results import read_runs
 from pts_scott.experiments.tables import table_markdown
@@ -87,3 +88,28 @@ def test_a_benchmark_that_has_just_begun_has_a_report(tmp_path):
 def test_a_folder_without_results_is_refused(tmp_path):
     with pytest.raises(ArgumentError, match="holds no results"):
         write_report(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["report.html", "runs.csv", "figures", "more/x.txt"])
+def test_a_report_does_not_write_through_a_link(tmp_path, name):
+    folder = tmp_path / "bench"
+    write_run(folder, record())
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).symlink_to(outside)
+    with pytest.raises(ScottError, match="is a link to .*outside"):
+        write_report(folder)
+    assert outside.read_text() == "mine"
+
+
+def test_names_in_a_run_are_text_and_no_paths(tmp_path):
+    folder = tmp_path / "bench"
+    hostile = "../../<script>alert(1)</script>"
+    path = write_run(folder, record(), curve())
+    run = {**record(hostile), "setting": hostile, "model": hostile, "loss": hostile}
+    (path / "run.json").write_text(json.dumps({**run, "warnings": [hostile]}))
+    (path / "versions.json").write_text(json.dumps({hostile: [hostile]}))
+    page = write_report(folder).read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert [p.name for p in tmp_path.iterdir()] == ["bench"]

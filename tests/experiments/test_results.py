@@ -90,6 +90,13 @@ def test_a_run_that_is_there_twice_is_refused(tmp_path):
         (json.dumps({**record(), "dataset": None}), "no dataset"),
         (json.dumps(record(status="done")), "'done'; expected finished"),
         (json.dumps(record(train="low")), "train_loss is no number: 'low'"),
+        (json.dumps(record(train=10**400)), "train_loss is no number"),
+        (json.dumps(record(train=[1])), "train_loss is no number"),
+        (json.dumps(record(seed=float("nan"))), "seed is no whole number"),
+        (json.dumps(record(batch_size=float("inf"))), "batch_size is no whole number"),
+        (json.dumps(record(seed=0.5)), "seed is no whole number"),
+        ("[" * 100_000, "cannot be read as JSON"),
+        ("\0", "cannot be read as JSON"),
     ],
 )
 def test_an_unreadable_run_is_named(tmp_path, text, words):
@@ -108,6 +115,21 @@ def test_an_unreadable_curve_is_named(tmp_path):
     path.write_text("")
     with pytest.raises(FileLayoutError, match="cannot be read as CSV"):
         read_curves(tmp_path, read_runs(tmp_path))
+
+
+@pytest.mark.parametrize("value", ["=1+1", "<script>", "1e", "__import__('os')"])
+def test_a_curve_without_numbers_is_named(tmp_path, value):
+    points = curve().astype({"train_loss": object})
+    points.loc[2, "train_loss"] = value
+    write_run(tmp_path, record(), points)
+    with pytest.raises(FileLayoutError, match="column 'train_loss' has no numbers"):
+        read_curves(tmp_path, read_runs(tmp_path))
+
+
+def test_warnings_of_any_kind_are_text(tmp_path):
+    write_run(tmp_path, record(seed=0, warnings=5))
+    write_run(tmp_path, record(seed=1, warnings=["a", {"b": 1}]))
+    assert list(read_runs(tmp_path)["warnings"]) == ["5", "a; {'b': 1}"]
 
 
 def test_a_run_that_is_being_written_is_not_read(tmp_path):
@@ -144,9 +166,13 @@ def test_a_setting_knows_what_is_missing(tmp_path):
 def test_a_config_that_cannot_be_read_is_named(tmp_path):
     write_run(tmp_path, record())
     path = tmp_path / "mlp-traffic-M1" / "config.yaml"
-    path.write_text("a: [1,")
-    with pytest.raises(FileLayoutError, match=re.escape(str(path))):
-        SettingFolder.all(tmp_path, read_runs(tmp_path))
+    for text in (
+        *("a: [1,", "a: !!python/name:os.system", "optimizers: 5", "seeds: {a: 1}"),
+        *("optimizers: [1]", "[" * 3000, "\x07"),
+    ):
+        path.write_text(text)
+        with pytest.raises(FileLayoutError, match=re.escape(str(path))):
+            SettingFolder.all(tmp_path, read_runs(tmp_path))
     path.unlink()
     (setting,) = SettingFolder.all(tmp_path, read_runs(tmp_path))
     assert (setting.planned, setting.missing) == (0, [])

@@ -13,7 +13,7 @@ import torch
 from gluonts.evaluation import Evaluator, make_evaluation_predictions
 
 from pts_scott import WindowIndex
-from pts_scott.errors import ConfigError
+from pts_scott.errors import ConfigError, FileLayoutError, ScottError
 from pts_scott.experiments import runs as module
 from pts_scott.experiments.loading import load_experiment
 from pts_scott.experiments.runs import (
@@ -159,6 +159,44 @@ def test_a_half_written_folder_counts_as_none(setting, tmp_path):
     failed = failed_run(setting.experiment, "SGD", 0, "out of memory")
     write_run(tmp_path / "run", setting.experiment, failed)
     assert read_record(tmp_path / "run")["error"] == "out of memory"
+
+
+def elsewhere(tmp_path):
+    """A folder outside of the results, with something in it."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious.txt").write_text("mine")
+    return outside
+
+
+@pytest.mark.parametrize("name", ["run", "run.part"])
+def test_a_link_is_neither_followed_nor_emptied(setting, tmp_path, name):
+    outside = elsewhere(tmp_path)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / name).symlink_to(outside, target_is_directory=True)
+    run = failed_run(setting.experiment, "SGD", 0, "out of memory")
+    with pytest.raises(ScottError, match="is a link to .* Remove the link"):
+        write_run(tmp_path / "runs" / "run", setting.experiment, run)
+    assert [path.name for path in outside.iterdir()] == ["precious.txt"]
+
+
+@pytest.mark.parametrize("name", ["run", "run.part"])
+def test_what_replaces_a_run_leaves_what_its_links_lead_to(setting, tmp_path, name):
+    inside = elsewhere(tmp_path / ".")  # beside the run, so that the link is allowed
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "link").symlink_to(inside, target_is_directory=True)
+    run = failed_run(setting.experiment, "SGD", 0, "out of memory")
+    write_run(tmp_path / "run", setting.experiment, run)
+    assert not (tmp_path / "run" / "link").exists()
+    assert (inside / "precious.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("text", ["{}", '{"status": "done"}', '{"status": []}', "[]"])
+def test_a_record_without_an_outcome_is_named(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(FileLayoutError, match="run.json"):
+        read_record(tmp_path)
 
 
 def test_the_backtest_is_gluonts_own(setting):

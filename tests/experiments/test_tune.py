@@ -10,6 +10,7 @@ import pytest
 from pts_scott.errors import ConfigError, ScottError
 from pts_scott.experiments import tune as module
 from pts_scott.experiments.config import LEARNING_RATES
+from pts_scott.experiments.folders import make_folders
 from pts_scott.experiments.loading import load_experiment
 from pts_scott.experiments.runs import perform
 from pts_scott.experiments.setting import Setting
@@ -174,3 +175,22 @@ def test_workers_find_the_same(small_config, tmp_path):
     alone = tune(experiment, tmp_path / "alone")
     together = tune(experiment, tmp_path / "together", workers=2)
     assert load_experiment(alone) == load_experiment(together)
+
+
+@pytest.mark.parametrize("name", ["a?b", "a%20b", "a#b", "a@b:c"])
+def test_trials_stay_in_their_folder_whatever_its_name(small_config, tmp_path, name):
+    experiment = load_experiment(small_config)
+    experiment.optimizers.pop("S-Adam")
+    experiment.tune.learning_rate = [0.01]
+    tune(experiment, tmp_path / name, say=lambda line: None)
+    assert (tmp_path / name / "small" / "trials.db").exists()
+    assert {p.name for p in tmp_path.iterdir()} == {name, "small.yaml", "waves.txt"}
+
+
+def test_a_storage_that_is_none_is_refused(small_config, tmp_path):
+    experiment = load_experiment(small_config)
+    make_folders([experiment], tmp_path / "out")
+    (tmp_path / "out" / "small" / "trials.db").write_bytes(b"garbage" * 100)
+    for storage in (None, "nothing", "foo://x", f"sqlite:///{tmp_path}/no/where.db"):
+        with pytest.raises(ScottError, match="storage of trials cannot be opened"):
+            tune(experiment, tmp_path / "out", storage=storage, say=lambda line: None)
