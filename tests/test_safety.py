@@ -189,7 +189,7 @@ def test_a_quote_that_is_not_closed_is_named(text, tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["a\0b.csv", "a" * 5000 + ".csv", "~nobody_of_this_name/a.csv", "/dev/zero", ".."],
+    ["a\0b.csv", "a" * 5000 + ".csv", "~nobody_of_this_name/a.csv", "/dev/null", ".."],
 )
 def test_what_is_no_file_is_not_opened(name):
     with pytest.raises((DatasetNotFoundError, FileLayoutError)) as caught:

@@ -282,12 +282,13 @@ def test_references_that_end_are_fine(small_config):
     assert optimizers["SGD"].learning_rate == optimizers["S-Adam"].learning_rate == 1e-2
 
 
-@pytest.mark.parametrize("base", ['"a\\0b"', "/dev/zero", ".", "5", "{a: 1}", "[[1]]"])
+@pytest.mark.parametrize("base", ['"a\\0b"', "/dev/null", ".", "5", "{a: 1}", "[[1]]"])
 @pytest.mark.parametrize("key", ["base", "tune"])
 def test_what_is_no_file_of_a_config_is_not_read(small_config, key, base):
     text = small_config.read_text().replace("tune:", f"{key}: {base}\n#")
     small_config.write_text(text)
-    with pytest.raises(ConfigError):
+    # Of a device without end, /dev/zero, reading would never come back.
+    with pytest.raises(ConfigError, match="a device" if "null" in base else ""):
         load_experiment(small_config)
 
 
