@@ -24,10 +24,7 @@ State = tuple[Tensors, ...]
 
 
 class Outcome(NamedTuple):
-    """What one step leaves behind, besides the parameters that it moved.
-
-    The loss of a step that was skipped, because something was not finite, is NaN.
-    """
+    """What one step leaves behind, besides the parameters that it moved."""
 
     loss: Tensor
     squared_norm: Tensor
@@ -35,37 +32,28 @@ class Outcome(NamedTuple):
 
 # The update rules of torch.optim, in a form that becomes one loop over each parameter.
 # What depends on the step alone comes as two numbers, or it would be computed for each
-# element. ``theta``, ``v`` and the state's tensors belong to one parameter; where ``ok``
-# is false (a loss or gradient is not finite), all of them stay as they are.
+# element. ``theta``, ``v`` and the state's tensors belong to one parameter.
 
 
-def _sgd(
-    theta: Tensor, v: Tensor, state: Tensors, ok: Tensor, a: Tensor, b: Tensor, o: Any
-) -> None:
-    theta.copy_(torch.where(ok, theta - a * (v + o["weight_decay"] * theta), theta))
+def _sgd(theta: Tensor, v: Tensor, state: Tensors, a: Tensor, b: Tensor, o: Any) -> None:
+    theta.sub_(a * (v + o["weight_decay"] * theta))
 
 
-def _adam(
-    theta: Tensor, v: Tensor, state: Tensors, ok: Tensor, a: Tensor, b: Tensor, o: Any
-) -> None:
+def _adam(theta: Tensor, v: Tensor, state: Tensors, a: Tensor, b: Tensor, o: Any) -> None:
     first, second = state
     v = v + o["weight_decay"] * theta
-    mean = torch.lerp(first, v, 1 - o["betas"][0])
-    square = (second * o["betas"][1]).addcmul(v, v, value=1 - o["betas"][1])
-    moved = theta - a * mean / (square.sqrt() / b + o["eps"])
-    theta.copy_(torch.where(ok, moved, theta))
-    first.copy_(torch.where(ok, mean, first))
-    second.copy_(torch.where(ok, square, second))
+    first.lerp_(v, 1 - o["betas"][0])
+    second.mul_(o["betas"][1]).addcmul_(v, v, value=1 - o["betas"][1])
+    theta.sub_(a * first / (second.sqrt() / b + o["eps"]))
 
 
 def _adagrad(
-    theta: Tensor, v: Tensor, state: Tensors, ok: Tensor, a: Tensor, b: Tensor, o: Any
+    theta: Tensor, v: Tensor, state: Tensors, a: Tensor, b: Tensor, o: Any
 ) -> None:
     (total,) = state
     v = v + o["weight_decay"] * theta
-    square = total.addcmul(v, v)
-    theta.copy_(torch.where(ok, theta - a * v / (square.sqrt() + o["eps"]), theta))
-    total.copy_(torch.where(ok, square, total))
+    total.addcmul_(v, v)
+    theta.sub_(a * v / (total.sqrt() + o["eps"]))
 
 
 def _sgd_numbers(step: int, o: Any) -> tuple[float, float]:
@@ -84,7 +72,7 @@ def _adagrad_numbers(step: int, o: Any) -> tuple[float, float]:
 class _Rule(NamedTuple):
     """How an optimizer updates, and what it keeps for each parameter."""
 
-    update: Callable[[Tensor, Tensor, Tensors, Tensor, Tensor, Tensor, Any], None]
+    update: Callable[[Tensor, Tensor, Tensors, Tensor, Tensor, Any], None]
     numbers: Callable[[int, Any], tuple[float, float]]
     state: tuple[str, ...]
     counts: bool = True
@@ -153,6 +141,9 @@ class FusedStep:
         self._loaded: Any = None
         self._state: State = ()
         self._step = 0
+        self._kept: list[Tensor] = []
+        self._kept_step = 0
+        self._kept_theta: Tensors = ()
         self._options: dict[str, Any] = {}
         self._check_options()
         self._anchor = compiled_method(self._anchor_gradient)
@@ -239,11 +230,37 @@ class FusedStep:
             )
         )
 
-    def uncount(self, steps: int) -> None:
-        """Take back the count of steps that were skipped."""
-        self._step -= steps
+    def keep(self, theta: Tensors = ()) -> None:
+        """Remember where an outer loop begins, so that it can be taken back.
+
+        Parameters
+        ----------
+        theta
+            The parameters as they are now, where somebody holds a copy of them.
+        """
+        self._load_state()
+        self._kept_step = self._step
+        held = [t for s in self._state for t in s]
+        held += [] if theta else [p.detach() for p in self.gradients.parameters]
+        if len(self._kept) != len(held):
+            self._kept = [torch.empty_like(tensor) for tensor in held]
+        if held:
+            torch._foreach_copy_(self._kept, held)
+        self._kept_theta = theta
+
+    def take_back(self) -> None:
+        """Put parameters and optimizer state back to where `keep` was called."""
+        parameters = [p.detach() for p in self.gradients.parameters]
+        held = [t for s in self._state for t in s]
+        held += parameters if not self._kept_theta else []
+        with torch.no_grad():
+            if held:
+                torch._foreach_copy_(held, self._kept)
+            if self._kept_theta:
+                torch._foreach_copy_(parameters, list(self._kept_theta))
+        self._step = self._kept_step
         if self._rule.counts:
-            self._counter.sub_(steps)
+            self._counter.fill_(self._step)
 
     @contextmanager
     def undone(self) -> Iterator[None]:
@@ -281,7 +298,7 @@ class FusedStep:
         batch = self.gather(windows)
         weights = self.gradients.equal_weights(batch) if weights is None else weights
         v, loss = self.gradients.functional(theta, batch, weights)
-        return self._update(theta, v, loss, state, numbers)
+        return loss, self._update(theta, v, state, numbers)
 
     def _paired_step(
         self,
@@ -297,24 +314,18 @@ class FusedStep:
         v, loss = self.gradients.functional_pair(
             theta, snapshot, anchor, coefficient, batch
         )
-        return self._update(theta, v, loss, state, numbers)
+        return loss, self._update(theta, v, state, numbers)
 
     def _update(
-        self,
-        theta: Tensors,
-        v: Tensors,
-        loss: Tensor,
-        state: State,
-        numbers: tuple[Tensor, Tensor],
-    ) -> tuple[Tensor, Tensor]:
+        self, theta: Tensors, v: Tensors, state: State, numbers: tuple[Tensor, Tensor]
+    ) -> Tensor:
         squared = torch.stack([x.square().sum() for x in v]).sum()
-        ok = squared.isfinite() & loss.isfinite()
         if self.clip_gradient is not None:
             scale = clip_scale(squared, self.clip_gradient)
             v = tuple(scale * x for x in v)
         for parameter, direction, own in zip(theta, v, state, strict=True):
-            self._rule.update(parameter, direction, own, ok, *numbers, self._options)
-        return torch.where(ok, loss, math.nan), squared
+            self._rule.update(parameter, direction, own, *numbers, self._options)
+        return squared
 
 
 class _Number:

@@ -321,13 +321,14 @@ class OuterLoopModule(pl.LightningModule):
     def _count_skipped(self, report: OuterLoop) -> None:
         """Count steps whose loss or gradient was not finite, and say whose it was."""
         finite = report.losses.isfinite().tolist()
-        skipped = finite.count(False)
-        if not skipped:
+        if all(finite):
             self._in_a_row = 0
             return
-        self.skipped += skipped
-        trailing = finite[::-1].index(True) if True in finite else len(finite)
-        self._in_a_row = trailing + (0 if True in finite else self._in_a_row)
+        self.skipped += len(finite) if report.undone else finite.count(False)
+        # Those after the last good step; of an undone loop, up to the first bad one.
+        last = finite[: finite.index(False) + 1] if report.undone else finite
+        trailing = last[::-1].index(True) if True in last else len(last)
+        self._in_a_row = trailing + (0 if True in last else self._in_a_row)
         numbers = [report.windows[finite.index(False)]]
         if self.plan.settings.has_anchor and report.anchor_windows is not None:
             numbers.append(report.anchor_windows)

@@ -90,12 +90,14 @@ class OuterLoop(NamedTuple):
     """What one outer loop did; tensors are read only by who needs their numbers.
 
     ``losses`` has one number for each step, NaN for one that was skipped because
-    something was not finite; ``windows`` are those of each step, and of the anchor.
+    something was not finite; where that was found when other steps had been made with it,
+    the whole loop is ``undone``. ``windows`` are those of each step, and of the anchor.
     """
 
     steps: int
     losses: Tensor
     squared_norm: Tensor
+    undone: bool = False
     windows: Sequence[Tensor] = ()
     anchor_windows: Tensor | None = None
 
@@ -273,9 +275,11 @@ class Scott:
         deferred = self.deferred and self.fused is None
 
         losses: list[Tensor] = []
+        norms: list[Tensor] = []
         drawn: list[Tensor] = []
-        norm: Tensor | None = None
         self._early_stop.begin()
+        if self.fused is not None:
+            self.fused.keep(self.snapshot)
         more = length > 0 and not exhausted()
         while more:  # line 3
             windows, weights = self._draw()  # line 4: ξ(t,k)
@@ -290,17 +294,15 @@ class Scott:
                 loss = self._update(v, norm)  # line 6
                 del v  # the next gradients need the room
             losses.append(loss)
+            norms.append(norm)
             drawn.append(windows)
             more = len(losses) < length and not exhausted()
             self._early_stop.see(norm)
             if not deferred and self._early_stop.fires():  # line 7
                 break  # line 8
-            if not deferred and math.isnan(loss.item()):  # the step was skipped
-                if self.fused is not None:
-                    self.fused.uncount(1)
-                if anchor:
-                    break  # it may be what is not finite: take another one
-        return self._report(losses, norm, drawn)
+            if anchor and self.fused is None and not deferred and loss.isnan():
+                break  # the anchor may be what is not finite: take another one
+        return self._report(losses, norms, drawn)
 
     def warm_up(self, anchor_size: int) -> None:
         """Compile for the sizes of this run; parameters and counts stay as they are.
@@ -441,13 +443,20 @@ class Scott:
         return self.gradients.scaler is not None and self.gradients.scale >= 1.0
 
     def _report(
-        self, losses: list[Tensor], norm: Tensor | None, windows: list[Tensor]
+        self, losses: list[Tensor], norms: list[Tensor], windows: list[Tensor]
     ) -> OuterLoop:
-        if not losses or norm is None:
+        if not losses:
             unknown = self.gradients.parameters[0].detach().new_tensor(math.nan)
             return OuterLoop(0, unknown, unknown)
+        found, undone = torch.stack(losses), False
+        if self.fused is not None:
+            # Its steps were made before anybody could look: now is the time.
+            found = torch.where(torch.stack(norms).isfinite(), found, math.nan)
+            undone = not bool(found.isfinite().all())
+            if undone:
+                self.fused.take_back()
         return OuterLoop(
-            len(losses), torch.stack(losses), norm, windows, self._anchor_windows
+            len(losses), found, norms[-1], undone, windows, self._anchor_windows
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -137,18 +137,36 @@ def test_after_a_number_in_a_row_training_ends_with_the_last_good_parameters():
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
 @pytest.mark.parametrize("method", ["scott", "plain"])
-def test_compiled_steps_skip_what_eager_ones_skip(method, optimizer):
+def test_compiled_steps_are_undone_with_their_outer_loop(method, optimizer):
+    """One step an outer loop: then that is what eager ones do."""
     found = []
     for compile in (False, True):
         network = Faulty("loss")
         settings = {"method": method, "optimizer": optimizer, "skip_limit": 99}
-        trainer, _ = trained(network, compile=compile, **settings)
+        trainer, _ = trained(network, compile=compile, inner_steps=1, **settings)
         found.append((network, trainer.history))
     (eager, one), (compiled, other) = found
     assert one["skipped"].iloc[-1] > 0
     assert one["skipped"].tolist() == other["skipped"].tolist()
     for x, y in zip(eager.parameters(), compiled.parameters(), strict=True):
         torch.testing.assert_close(x, y, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["loss", "gradient"])
+@pytest.mark.parametrize("method", ["scott", "plain"])
+def test_a_fault_among_compiled_steps_leaves_nothing_behind(method, kind):
+    network = Faulty(kind)
+    settings = {"method": method, "gamma": None, "inner_steps": 5, "optimizer": "adam"}
+    trainer, messages = trained(network, compile=True, skip_limit=99, **settings)
+    history = trainer.history
+    assert history["step"].iloc[-1] == 60
+    assert 0 < history["skipped"].iloc[-1] < 60
+    assert history["skipped"].iloc[-1] % 5 == 0, "whole outer loops"
+    assert all(bool(p.isfinite().all()) for p in network.parameters())
+    made = trainer.lightning.optimizers[0].state[next(network.parameters())]["step"]
+    assert int(made) == 60 - history["skipped"].iloc[-1]
+    assert len(messages) == history["skipped"].iloc[-1] / 5
 
 
 class Draws:
