@@ -3,13 +3,16 @@
     python benchmarks/scaling.py
 
 Processes are forked on this machine and talk over gloo. The first table is the time of
-one sum over all processes; the second is steps a second of N-BEATS at the paper's size
-with ``strategy="ddp"``, each process with its share of M = 64 windows on one thread; the
-third is what a checkpoint takes.
+one sum over all processes; the second is steps a second of two of the paper's networks,
+of many parameters (N-BEATS) and of much work for each (LSTM), with ``strategy="ddp"``,
+each process with its share of M = 64 windows on one thread; the last line is what a
+checkpoint of the first takes.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import logging
 import multiprocessing
 import os
@@ -26,7 +29,13 @@ import torch
 import torch.distributed as dist
 from gluonts.dataset.common import ListDataset
 
-from pts_scott import Checkpoints, NBEATSEstimator, ScottTrainer, Stratifier
+from pts_scott import (
+    Checkpoints,
+    LSTMEstimator,
+    NBEATSEstimator,
+    ScottTrainer,
+    Stratifier,
+)
 
 SIZES = (10**4, 10**5, 10**6, 10**7)
 PROCESSES = (1, 2)
@@ -83,8 +92,10 @@ def data() -> ListDataset:
     return ListDataset([{"start": "2024-01-01", "target": row} for row in rows], freq="h")
 
 
-def steps(processes: int, method: str, folder: str | None = None) -> tuple[float, float]:
-    """Steps a second of N-BEATS 30 × 512, and seconds of a checkpoint."""
+def steps(
+    network: str, processes: int, method: str, folder: str | None = None
+) -> tuple[float, float]:
+    """Steps a second of a network, and seconds of a checkpoint."""
     kwargs: dict[str, Any] = {"enable_progress_bar": False}
     if processes > 1:
         kwargs |= {"strategy": "ddp", "devices": processes}
@@ -104,10 +115,10 @@ def steps(processes: int, method: str, folder: str | None = None) -> tuple[float
         checkpoint=None if folder is None else Checkpoints(folder, minutes=None),
         trainer_kwargs=kwargs,
     )
-    estimator = NBEATSEstimator(
-        freq="h", prediction_length=24, context_length=72, trainer=trainer
+    estimator = {"N-BEATS": NBEATSEstimator, "LSTM": LSTMEstimator}[network]
+    estimator(freq="h", prediction_length=24, context_length=72, trainer=trainer).train(
+        data()
     )
-    estimator.train(data())
     seconds = float(trainer.history["seconds"].iloc[-1])
     return 40 / seconds, trainer.checkpoint_seconds
 
@@ -119,15 +130,17 @@ def main() -> None:
     print("| values in a reduction | ms, 2 processes |\n|---|---|")
     for size, seconds in together(2, reductions).items():
         print(f"| {size} | {1000 * seconds:.2f} |")
-    print("\n| processes | plain, steps/s | SCott, steps/s |\n|---|---|---|")
-    for number in PROCESSES:
+    print(
+        "\n| network | processes | plain, steps/s | SCott, steps/s |\n|---|---|---|---|"
+    )
+    for name, number in itertools.product(("N-BEATS", "LSTM"), PROCESSES):
         rates = [
-            together(number, lambda m=method, n=number: steps(n, m))[0]
+            together(number, functools.partial(steps, name, number, method))[0]
             for method in ("plain", "scott")
         ]
-        print(f"| {number} | {rates[0]:.2f} | {rates[1]:.2f} |", flush=True)
+        print(f"| {name} | {number} | {rates[0]:.2f} | {rates[1]:.2f} |", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        _, seconds = together(1, lambda: steps(1, "scott", folder))
+        _, seconds = together(1, lambda: steps("N-BEATS", 1, "scott", folder))
         size = os.path.getsize(os.path.join(folder, "last.ckpt"))
     print(f"\na checkpoint of this run: {size / 1e6:.0f} MB, {seconds:.2f} s")
 
