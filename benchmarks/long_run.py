@@ -22,7 +22,7 @@ import numpy as np
 from gluonts.dataset.common import ListDataset
 
 from pts_scott import Checkpoints, ScottTrainer, Stratifier, VAREstimator
-from pts_scott.lightning_loop import Observer
+from pts_scott.observers import Observer
 
 
 def resident() -> float:

@@ -35,7 +35,8 @@ from pts_scott.errors import (
     UnsafeCheckpointError,
 )
 from pts_scott.gradients import Losses
-from pts_scott.lightning_loop import FORMAT, KEY, Observer, OuterLoopModule
+from pts_scott.lightning_loop import FORMAT, KEY, OuterLoopModule
+from pts_scott.observers import Observer
 from pts_scott.strata import Strata
 from pts_scott.windows import WindowIndex
 

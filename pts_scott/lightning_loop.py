@@ -26,6 +26,8 @@ from pts_scott.errors import FaultWarning, ProcessError, ScottWarning
 from pts_scott.faults import culprits, name_windows
 from pts_scott.fused import FusedStep, can_fuse
 from pts_scott.gradients import Gradients, Losses, mean_loss
+from pts_scott.kept import Kept
+from pts_scott.observers import Observer
 from pts_scott.processes import Processes, ProcessGroup
 from pts_scott.randomness import Generators, global_state, set_global_state
 from pts_scott.scott import OuterLoop, Scott, Settings, WindowDraws, geometric_length
@@ -52,55 +54,6 @@ class Plan:
     make_optimizer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
     make_scheduler: Callable[[torch.optim.Optimizer], LRScheduler] | None = None
     skip_limit: int = 10
-
-
-class Observer(pl.Callback):
-    """A callback that looks at the module and does not read what is logged.
-
-    Nothing is logged for it, which for small networks takes as long as a step.
-    """
-
-
-class Measurements(Observer):
-    """Measures before training and at equal shares of its budget; the clock stands still.
-
-    Parameters
-    ----------
-    times
-        Measurements after the first.
-    """
-
-    def __init__(self, times: int) -> None:
-        self._share = 1 / times
-        self._made = 0
-        self._last = -1  # step of the last measurement
-
-    def measure(self, trainer: pl.Trainer, module: OuterLoopModule) -> None:
-        """Look at the module; what this takes is not training time."""
-        raise NotImplementedError
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Measure the start; the clock does not run yet."""
-        assert isinstance(pl_module, OuterLoopModule)
-        self._measure(trainer, pl_module)
-
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-        """Measure when another share of the budget is used up."""
-        if pl_module.spent() >= self._made * self._share - 1e-9:
-            pl_module.clock.stop()
-            self._measure(trainer, pl_module)
-            pl_module.clock.start()
-
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Measure the end, if that was not done just now."""
-        pl_module.clock.stop()
-        if self._last < pl_module.steps:
-            self._measure(trainer, pl_module)
-
-    def _measure(self, trainer: pl.Trainer, module: OuterLoopModule) -> None:
-        self._made += 1
-        self._last = module.steps
-        self.measure(trainer, module)
 
 
 class OuterLoopModule(pl.LightningModule):
@@ -167,7 +120,7 @@ class OuterLoopModule(pl.LightningModule):
         self._anchor_size = plan.settings.anchor_size(strata, windows)
         self._step_cost = plan.settings.step_size(strata, windows)
         self._first_cost = plan.settings.first_step_size(strata, windows)
-        self._kept = _Kept(plan.output, losses, generators.output)
+        self._kept = Kept(plan.output, losses, generators.output)
         self.scott = Scott(
             gradients,
             self._gather,
@@ -571,67 +524,3 @@ def evaluate(
     batches = (windows.gather(part, losses.fields) for part in parts)
     with losses.mode(training=False):
         return mean_loss(losses, batches)
-
-
-class _Kept:
-    """The parameters that training returns: the last, a sampled snapshot, or the best."""
-
-    def __init__(self, output: str, losses: Losses, generator: torch.Generator) -> None:
-        self._output = output
-        self._losses = losses
-        self._generator = generator
-        self._copy: list[Tensor] | None = None
-        self._weight = 0.0
-        self._best = math.inf
-        self._validated = False
-
-    def see_snapshot(self, weight: float) -> None:
-        """Keep θ(t,0) with probability ∝ α_t B, by a reservoir of one."""
-        if self._output != "sampled":
-            return
-        self._weight += weight
-        if torch.rand((), generator=self._generator).item() * self._weight < weight:
-            self._keep()
-
-    def see_validation(self, loss: float) -> None:
-        """Keep the parameters if they are the best so far."""
-        self._validated = True
-        if self._output == "best" and loss < self._best:
-            self._best = loss
-            self._keep()
-
-    def state_dict(self) -> dict[str, Any]:
-        """What was kept so far."""
-        return {
-            "copy": self._copy,
-            "weight": self._weight,
-            "best": self._best,
-            "validated": self._validated,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
-        self._weight, self._best = state["weight"], state["best"]
-        self._validated, self._copy = state["validated"], state["copy"]
-
-    def _keep(self) -> None:
-        self._copy = [tensor.clone() for tensor in self._tensors()]
-
-    def _tensors(self) -> list[Tensor]:
-        """Trained parameters and buffers, which belong together."""
-        trained = [p.detach() for p in self._losses.trainable().values()]
-        return [*trained, *self._losses.buffers()]
-
-    def restore(self) -> None:
-        """Put the kept parameters into the network."""
-        if self._output == "best" and not self._validated:
-            warnings.warn(
-                "training ended before the first validation, so output='best' returns "
-                "the last parameters; make epochs shorter or the budget larger.",
-                ScottWarning,
-                stacklevel=2,
-            )
-        if self._copy is not None:
-            with torch.no_grad():
-                for tensor, value in zip(self._tensors(), self._copy, strict=True):
-                    tensor.copy_(value)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
 import math
-import os
-import shutil
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -25,7 +22,6 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from pts_scott._arguments import (
-    check_names,
     named_arguments,
     one_of,
     real_number,
@@ -46,7 +42,6 @@ from pts_scott.gradients import Gradients, Losses
 from pts_scott.interruption import interruptible
 from pts_scott.lightning_loop import KEY, OuterLoopModule, Plan
 from pts_scott.model_checks import (
-    check_missing_values,
     check_model,
     training_effects,
 )
@@ -61,6 +56,13 @@ from pts_scott.threads import (
     is_large_step,
     is_recurrent,
     limited_threads,
+)
+from pts_scott.trainer_checks import (
+    MIXED,
+    check_trainer_kwargs,
+    check_validation,
+    has_compiler,
+    resolve_device,
 )
 from pts_scott.windows import WindowIndex, require_windows
 
@@ -268,7 +270,7 @@ class ScottTrainer(stack.TrainerBase):
         self.clip_gradient = _optional(
             real_number, "clip_gradient", clip_gradient, exclusive=True
         )
-        self.device = _resolve_device(device)
+        self.device = resolve_device(device)
         if compile not in (True, False, "auto"):
             raise ArgumentError(f"compile={compile!r}: expected True, False or 'auto'.")
         self.compile = compile
@@ -278,7 +280,7 @@ class ScottTrainer(stack.TrainerBase):
             else whole_number("threads", threads)
         )
         self.seed = _optional(whole_number, "seed", seed, minimum=0, maximum=2**63 - 1)
-        self.trainer_kwargs = _check_trainer_kwargs(trainer_kwargs)
+        self.trainer_kwargs = check_trainer_kwargs(trainer_kwargs)
         self.checkpoint = Checkpoints.of(checkpoint)
         self.resume = switch("resume", resume)
         if self.resume and self.checkpoint is None:
@@ -364,7 +366,7 @@ class ScottTrainer(stack.TrainerBase):
             if validation_windows is not None:
                 validation_windows = validation_windows.to(self.device)
                 try:
-                    _check_validation(losses, windows, validation_windows)
+                    check_validation(losses, windows, validation_windows)
                 except DataError as error:
                     raise type(error)(f"validation data: {error}") from error
             losses.train()
@@ -510,7 +512,7 @@ class ScottTrainer(stack.TrainerBase):
                 and not is_large_step(losses, self.batch_size, windows.context_length)
                 and self._repays_compiling()
             )
-        if wanted and self.device.type == "cpu" and not _has_compiler():
+        if wanted and self.device.type == "cpu" and not has_compiler():
             warnings.warn(
                 "no C++ compiler was found, so gradients are not compiled; install g++ "
                 "or clang++ for several times the speed, or pass compile=False.",
@@ -652,87 +654,3 @@ def _check_stratifier(stratifier: Any) -> Stratifier | None:
         f"stratifier={stratifier!r}: expected a policy, e.g. "
         "Stratifier.calendar('weekday', 'season')."
     )
-
-
-def _check_validation(
-    losses: Losses, windows: WindowIndex, validation: WindowIndex
-) -> None:
-    check_missing_values(losses, validation)
-    for name in ("context_length", "prediction_length"):
-        if getattr(windows, name) != getattr(validation, name):
-            raise DataError(
-                f"training windows have {name} {getattr(windows, name)}, validation "
-                f"windows {getattr(validation, name)}; make both alike."
-            )
-    if windows.series.dimensions != validation.series.dimensions:
-        raise DataError(
-            f"training targets have dimensions {windows.series.dimensions}, validation "
-            f"targets {validation.series.dimensions} (None: univariate); make both alike."
-        )
-
-
-#: Lightning's words for passes in half precision.
-MIXED = ("16-mixed", "bf16-mixed")
-
-# What is decided here and not by Lightning, and how.
-DECIDED_HERE = {
-    "accelerator": "use device=",
-    "max_epochs": "use epochs=",
-    "min_epochs": "use epochs=",
-    "max_steps": "use epochs= and num_batches_per_epoch=, or gradient_budget=",
-    "min_steps": "use epochs= and num_batches_per_epoch=",
-    "max_time": "use time_budget=",
-    "limit_train_batches": "use num_batches_per_epoch=",
-    "overfit_batches": "use num_batches_per_epoch=",
-    "fast_dev_run": "use epochs=1 and num_batches_per_epoch=1",
-    "gradient_clip_val": "use clip_gradient=",
-    "gradient_clip_algorithm": "use clip_gradient=",
-    "accumulate_grad_batches": "use batch_size=",
-}
-
-
-def _check_trainer_kwargs(given: Any) -> dict[str, Any]:
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
-        raise ArgumentError(
-            f"trainer_kwargs={given!r}: expected a dict of lightning.Trainer's "
-            "arguments, e.g. {'enable_progress_bar': False}."
-        )
-    check_names("lightning.Trainer", given, inspect.signature(pl.Trainer).parameters)
-    for name, instead in DECIDED_HERE.items():
-        if name in given:
-            raise ArgumentError(
-                f"trainer_kwargs has {name!r}, which ScottTrainer decides: {instead}."
-            )
-    if given.get("precision") not in (None, 32, "32", "32-true", *MIXED):
-        raise ArgumentError(
-            f"precision={given['precision']!r}: expected one of {', '.join(MIXED)}; "
-            "otherwise training is in the precision of network and windows."
-        )
-    return dict(given)
-
-
-def _resolve_device(device: str | torch.device) -> torch.device:
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        resolved = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise ArgumentError(
-            f"device={device!r}: expected 'auto' or a torch device such as 'cpu' or "
-            "'cuda:0'."
-        ) from error
-    if resolved.type not in ("cpu", "cuda"):
-        raise ArgumentError(f"device={device!r}: expected 'cpu' or 'cuda'.")
-    if resolved.type == "cuda" and not torch.cuda.is_available():
-        raise ArgumentError(
-            f"device={device!r}: torch finds no CUDA device here; use device='auto', or "
-            "install a build of torch with CUDA."
-        )
-    return resolved
-
-
-def _has_compiler() -> bool:
-    names = [os.environ.get("CXX", ""), "c++", "g++", "clang++", "cl"]
-    return any(name and shutil.which(name) for name in names)

@@ -96,22 +96,6 @@ def dataset(rows: np.ndarray, freq: str, start: str = "1990-01-01") -> ListDatas
     )
 
 
-def documented(stack: str) -> dict[str, dict[str, bool]]:
-    """The table of a stack's models in docs/models.md: which model does what."""
-    text = (Path(__file__).parent.parent / "docs/models.md").read_text()
-    lines = text.split(f"## {stack}\n")[1].split("\n## ")[0].splitlines()
-    header, _, *rows = (
-        [c.strip() for c in x.split("|")[1:-1]] for x in lines if "|" in x
-    )
-    return {
-        row[0]: {
-            column: cell == "yes"
-            for column, cell in zip(header[1:6], row[1:6], strict=True)
-        }
-        for row in rows
-    }
-
-
 @pytest.fixture
 def small_config(tmp_path: Path) -> Path:
     """The config of an experiment that takes a second: 3 series of 300 hours, VAR."""

@@ -19,7 +19,7 @@ STRATIFIER = Stratifier.periodic(3) * Stratifier.series()
 def traced(monkeypatch):
     """Trace steps as for compilation, but run them without the C++ compiler."""
     monkeypatch.setattr("pts_scott.gradients.BACKEND", "aot_eager")
-    monkeypatch.setattr("pts_scott.trainer._has_compiler", lambda: True)
+    monkeypatch.setattr("pts_scott.trainer.has_compiler", lambda: True)
 
 
 def trainer(**kwargs) -> ScottTrainer:
@@ -232,7 +232,7 @@ def test_a_network_that_does_not_compile_is_trained_without(monkeypatch):
         raise AssertionError
 
     monkeypatch.setattr("pts_scott.gradients.BACKEND", broken)
-    monkeypatch.setattr("pts_scott.trainer._has_compiler", lambda: True)
+    monkeypatch.setattr("pts_scott.trainer.has_compiler", lambda: True)
     failed, eager = trainer(compile=True), trainer()
     with pytest.warns(UserWarning, match="TinyNetwork could not be compiled.*"):
         compiled = fit(failed)

@@ -12,13 +12,14 @@ import torch
 from conftest import QUIET, dataset, quiet_trainer
 from gluonts.evaluation import Evaluator, make_evaluation_predictions
 from lightning.pytorch.callbacks import (
+    Callback,
     EarlyStopping,
     LearningRateMonitor,
     ModelCheckpoint,
 )
 from lightning.pytorch.loggers import CSVLogger
 
-from pts_scott import with_scott
+from pts_scott import Checkpoints, with_scott
 from pts_scott.stacks import stack
 
 ARGUMENTS: dict[str, Any] = {
@@ -99,6 +100,37 @@ def test_best_parameters_come_back():
     ):
         torch.testing.assert_close(x, y, rtol=0, atol=0)
         assert not torch.equal(x, z)
+
+
+class CrashError(Exception):
+    """The end of a process, for a test."""
+
+
+class Crash(Callback):
+    """Ends training after a step, as a crash would."""
+
+    def on_train_batch_end(self, trainer, pl_module, *_):
+        if pl_module.steps >= 30:
+            raise CrashError
+
+
+def test_a_run_that_crashed_is_resumed_exactly(tmp_path):
+    """With dropout, whose masks come from global random state."""
+    settings: dict[str, Any] = {"epochs": 3, "inner_steps": 7}
+    arguments = {**ARGUMENTS, "dropout_rate": 0.2}
+
+    def run(**more: Any) -> Any:
+        trainer = quiet_trainer(
+            optimizer="adam", learning_rate=1e-2, batch_size=8, **settings, **more
+        )
+        return with_scott(DeepAREstimator)(**arguments, trainer=trainer).train(data())
+
+    expected = parameters(run())
+    kept: dict[str, Any] = {"checkpoint": Checkpoints(tmp_path, steps=5), "resume": True}
+    with pytest.raises(CrashError):
+        run(trainer_kwargs={**QUIET, "callbacks": [Crash()]}, **kept)
+    for x, y in zip(parameters(run(**kept)), expected, strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=0)
 
 
 def test_a_second_training_starts_anew():

@@ -24,9 +24,10 @@ from pts_scott import ScottTrainer, Stratifier, WindowIndex, lightning_loop
 from pts_scott.budget import History
 from pts_scott.errors import ArgumentError, ScottError, UnknownArgumentError
 from pts_scott.gradients import Gradients, Losses
-from pts_scott.lightning_loop import _Kept, evaluate
+from pts_scott.kept import Kept
+from pts_scott.lightning_loop import evaluate
 from pts_scott.scott import METHODS, Scott
-from pts_scott.trainer import DECIDED_HERE
+from pts_scott.trainer_checks import DECIDED_HERE
 
 COLUMNS = [
     "step",
@@ -178,7 +179,7 @@ def test_best_returns_the_parameters_of_the_lowest_validation_loss():
 
 
 def test_best_without_a_validation_is_warned_about():
-    kept = _Kept("best", (torch.zeros(1),), torch.Generator())
+    kept = Kept("best", Losses(tiny_network()), torch.Generator())
     with pytest.warns(UserWarning, match="before the first validation"):
         kept.restore()
 
@@ -212,7 +213,7 @@ def test_a_snapshot_is_kept_in_proportion_to_its_weight():
     value, losses = network.layers[2].bias.data[:1], Losses(network)
     for _ in range(repeats):
         value.fill_(0)
-        kept = _Kept("sampled", losses, generator)
+        kept = Kept("sampled", losses, generator)
         for number, weight in enumerate(weights):
             value.fill_(number)
             kept.see_snapshot(weight)
@@ -398,14 +399,14 @@ def test_a_compiled_run_equals_an_eager_one():
 def test_auto_compiles_small_networks_for_long_runs(
     arguments, network, expected, monkeypatch
 ):
-    monkeypatch.setattr("pts_scott.trainer._has_compiler", lambda: True)
+    monkeypatch.setattr("pts_scott.trainer.has_compiler", lambda: True)
     trainer = quiet_trainer(**{"compile": "auto", **arguments})
     decide = trainer._should_compile
     assert decide(network, wave_windows()) is expected
 
 
 def test_without_a_compiler_it_says_so_and_stays_eager(monkeypatch):
-    monkeypatch.setattr("pts_scott.trainer._has_compiler", lambda: False)
+    monkeypatch.setattr("pts_scott.trainer.has_compiler", lambda: False)
     with pytest.warns(UserWarning, match="no C\\+\\+ compiler"):
         fit(quiet_trainer(compile=True))
 

@@ -31,7 +31,8 @@ from pts_scott.experiments.folders import check_not_stopped
 from pts_scott.experiments.results import STATUSES, read_json, refuse_links
 from pts_scott.experiments.setting import Setting, choose
 from pts_scott.gradients import Losses
-from pts_scott.lightning_loop import Measurements, OuterLoopModule, evaluate
+from pts_scott.lightning_loop import OuterLoopModule, evaluate
+from pts_scott.observers import Measurements
 from pts_scott.randomness import isolated
 from pts_scott.series_data import SeriesData
 from pts_scott.windows import WindowIndex

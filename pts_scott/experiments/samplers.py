@@ -22,7 +22,8 @@ from pts_scott.experiments.folders import (
     stoppable,
 )
 from pts_scott.experiments.setting import Setting, choose
-from pts_scott.lightning_loop import Measurements, OuterLoopModule
+from pts_scott.lightning_loop import OuterLoopModule
+from pts_scott.observers import Measurements
 from pts_scott.strata import default_stratifier
 from pts_scott.stratifier import Stratifier
 from pts_scott.variance import VarianceProbe

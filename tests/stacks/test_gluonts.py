@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-import os
 import pickle
-import subprocess
-import sys
-import textwrap
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import documented, quiet_trainer
+from conftest import quiet_trainer
+from contract import assert_survive_into_a_fresh_process, documented
 from gluonts.core import serde
 from gluonts.dataset.common import ListDataset
 from gluonts.evaluation import Evaluator, make_evaluation_predictions
@@ -264,47 +261,15 @@ def test_its_predictor_forecasts_and_backtests(name, trained):
     assert np.isfinite(metrics["ND"])
 
 
-def forecast_with_seed(predictor: Any, entries: list[Any]) -> np.ndarray:
-    with isolated(0, torch.device("cpu")):
-        return next(iter(predictor.predict(entries))).quantile(0.5)
-
-
 def test_predictors_survive_into_a_fresh_process(trained, tmp_path):
     data = {  # features reach over the range that is forecast
         name: [{**entry, "target": entry["target"][..., :-4]} for entry in dataset(model)]
         for name, model in MODELS.items()
     }
+    data["DeepNPTS"] = data["DeepAR"]
     predictors = {**trained, "DeepNPTS": npts("scott").train(data["DeepAR"])}
-    data = {name: data.get(name, data["DeepAR"]) for name in SERIALISED}
-    expected = {}
-    for name, entries in data.items():
-        (tmp_path / name).mkdir()
-        predictors[name].serialize(tmp_path / name)
-        expected[name] = forecast_with_seed(predictors[name], entries)
-    (tmp_path / "data.pickle").write_bytes(pickle.dumps((data, expected)))
-    script = f"""
-        import pickle, warnings
-        from pathlib import Path
-        warnings.simplefilter("ignore")
-        import numpy as np
-        from pts_scott import load_predictor
-        folder = Path({str(tmp_path)!r})
-        from test_gluonts import forecast_with_seed
-        data, expected = pickle.loads((folder / "data.pickle").read_bytes())
-        for name, entries in data.items():
-            predictor = load_predictor(folder / name)
-            found = forecast_with_seed(predictor, entries)
-            np.testing.assert_allclose(found, expected[name], rtol=1e-5, err_msg=name)
-            print(name)
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert done.stdout.split() == SERIALISED, done.stderr[-2000:]
+    kept = {name: predictors[name] for name in SERIALISED}
+    assert_survive_into_a_fresh_process(kept, data, tmp_path)
 
 
 @pytest.mark.parametrize("name", UNIVARIATE)

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
-import subprocess
-import sys
-import textwrap
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import dataset, documented, quiet_trainer
+from conftest import dataset, quiet_trainer
+from contract import (
+    assert_survive_into_a_fresh_process,
+    documented,
+    forecast_with_seed,
+)
 from test_instances import doubled, library_batch, splits_of
 from test_scott import STRATIFIER, reference_path, train
 
@@ -431,45 +432,12 @@ def test_its_predictor_forecasts_and_backtests(name, trained):
     assert np.isfinite(metrics["ND"])
 
 
-def forecast_with_seed(predictor: Any, entries: list[Any]) -> np.ndarray:
-    with isolated(0, CPU):
-        return next(iter(predictor.predict(entries, num_samples=5))).quantile(0.5)
-
-
 def test_predictors_survive_into_a_fresh_process(trained, tmp_path):
-    expected = {}
     data = {  # a control reaches over the range that is forecast
         name: [{**entry, "target": entry["target"][..., :-4]} for entry in data_of(model)]
         for name, model in MODELS.items()
     }
-    for name in MODELS:
-        (tmp_path / name).mkdir()
-        trained[name].serialize(tmp_path / name)
-        expected[name] = forecast_with_seed(trained[name], data[name])
-    (tmp_path / "data.pickle").write_bytes(pickle.dumps((data, expected)))
-    script = f"""
-        import pickle, warnings
-        from pathlib import Path
-        warnings.simplefilter("ignore")
-        import numpy as np
-        from pts_scott import load_predictor
-        folder = Path({str(tmp_path)!r})
-        from test_pytorchts import forecast_with_seed
-        data, expected = pickle.loads((folder / "data.pickle").read_bytes())
-        for name, entries in data.items():
-            predictor = load_predictor(folder / name)
-            found = forecast_with_seed(predictor, entries)
-            np.testing.assert_allclose(found, expected[name], rtol=1e-5, err_msg=name)
-            print(name)
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert done.stdout.splitlines() == list(MODELS), done.stderr[-2000:]
+    assert_survive_into_a_fresh_process(trained, data, tmp_path)
 
 
 # -- the library's estimators, untouched ----------------------------------------------

@@ -1,0 +1,77 @@
+"""The parameters that training returns: the last, a sampled snapshot, or the best."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pts_scott.errors import ScottWarning
+from pts_scott.gradients import Losses
+
+
+class Kept:
+    """The parameters that training returns: the last, a sampled snapshot, or the best."""
+
+    def __init__(self, output: str, losses: Losses, generator: torch.Generator) -> None:
+        self._output = output
+        self._losses = losses
+        self._generator = generator
+        self._copy: list[Tensor] | None = None
+        self._weight = 0.0
+        self._best = math.inf
+        self._validated = False
+
+    def see_snapshot(self, weight: float) -> None:
+        """Keep θ(t,0) with probability ∝ α_t B, by a reservoir of one."""
+        if self._output != "sampled":
+            return
+        self._weight += weight
+        if torch.rand((), generator=self._generator).item() * self._weight < weight:
+            self._keep()
+
+    def see_validation(self, loss: float) -> None:
+        """Keep the parameters if they are the best so far."""
+        self._validated = True
+        if self._output == "best" and loss < self._best:
+            self._best = loss
+            self._keep()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was kept so far."""
+        return {
+            "copy": self._copy,
+            "weight": self._weight,
+            "best": self._best,
+            "validated": self._validated,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._weight, self._best = state["weight"], state["best"]
+        self._validated, self._copy = state["validated"], state["copy"]
+
+    def _keep(self) -> None:
+        self._copy = [tensor.clone() for tensor in self._tensors()]
+
+    def _tensors(self) -> list[Tensor]:
+        """Trained parameters and buffers, which belong together."""
+        trained = [p.detach() for p in self._losses.trainable().values()]
+        return [*trained, *self._losses.buffers()]
+
+    def restore(self) -> None:
+        """Put the kept parameters into the network."""
+        if self._output == "best" and not self._validated:
+            warnings.warn(
+                "training ended before the first validation, so output='best' returns "
+                "the last parameters; make epochs shorter or the budget larger.",
+                ScottWarning,
+                stacklevel=2,
+            )
+        if self._copy is not None:
+            with torch.no_grad():
+                for tensor, value in zip(self._tensors(), self._copy, strict=True):
+                    tensor.copy_(value)

@@ -1,0 +1,105 @@
+"""What `ScottTrainer` asks before it trains: its surroundings, and what it is given."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+
+from pts_scott._arguments import check_names
+from pts_scott.errors import ArgumentError, DataError
+from pts_scott.gradients import Losses
+from pts_scott.model_checks import check_missing_values
+from pts_scott.windows import WindowIndex
+
+#: Lightning's words for passes in half precision.
+MIXED = ("16-mixed", "bf16-mixed")
+
+# What is decided here and not by Lightning, and how.
+DECIDED_HERE = {
+    "accelerator": "use device=",
+    "max_epochs": "use epochs=",
+    "min_epochs": "use epochs=",
+    "max_steps": "use epochs= and num_batches_per_epoch=, or gradient_budget=",
+    "min_steps": "use epochs= and num_batches_per_epoch=",
+    "max_time": "use time_budget=",
+    "limit_train_batches": "use num_batches_per_epoch=",
+    "overfit_batches": "use num_batches_per_epoch=",
+    "fast_dev_run": "use epochs=1 and num_batches_per_epoch=1",
+    "gradient_clip_val": "use clip_gradient=",
+    "gradient_clip_algorithm": "use clip_gradient=",
+    "accumulate_grad_batches": "use batch_size=",
+}
+
+
+def check_validation(
+    losses: Losses, windows: WindowIndex, validation: WindowIndex
+) -> None:
+    """Refuse validation windows unlike those of training."""
+    check_missing_values(losses, validation)
+    for name in ("context_length", "prediction_length"):
+        if getattr(windows, name) != getattr(validation, name):
+            raise DataError(
+                f"training windows have {name} {getattr(windows, name)}, validation "
+                f"windows {getattr(validation, name)}; make both alike."
+            )
+    if windows.series.dimensions != validation.series.dimensions:
+        raise DataError(
+            f"training targets have dimensions {windows.series.dimensions}, validation "
+            f"targets {validation.series.dimensions} (None: univariate); make both alike."
+        )
+
+
+def check_trainer_kwargs(given: Any) -> dict[str, Any]:
+    """``trainer_kwargs`` as a dict, if they are Lightning's to decide."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ArgumentError(
+            f"trainer_kwargs={given!r}: expected a dict of lightning.Trainer's "
+            "arguments, e.g. {'enable_progress_bar': False}."
+        )
+    check_names("lightning.Trainer", given, inspect.signature(pl.Trainer).parameters)
+    for name, instead in DECIDED_HERE.items():
+        if name in given:
+            raise ArgumentError(
+                f"trainer_kwargs has {name!r}, which ScottTrainer decides: {instead}."
+            )
+    if given.get("precision") not in (None, 32, "32", "32-true", *MIXED):
+        raise ArgumentError(
+            f"precision={given['precision']!r}: expected one of {', '.join(MIXED)}; "
+            "otherwise training is in the precision of network and windows."
+        )
+    return dict(given)
+
+
+def resolve_device(device: str | torch.device) -> torch.device:
+    """The device that is meant, if it is there."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        resolved = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ArgumentError(
+            f"device={device!r}: expected 'auto' or a torch device such as 'cpu' or "
+            "'cuda:0'."
+        ) from error
+    if resolved.type not in ("cpu", "cuda"):
+        raise ArgumentError(f"device={device!r}: expected 'cpu' or 'cuda'.")
+    if resolved.type == "cuda" and not torch.cuda.is_available():
+        raise ArgumentError(
+            f"device={device!r}: torch finds no CUDA device here; use device='auto', or "
+            "install a build of torch with CUDA."
+        )
+    return resolved
+
+
+def has_compiler() -> bool:
+    """Whether torch finds a C++ compiler, which the CPU needs."""
+    names = [os.environ.get("CXX", ""), "c++", "g++", "clang++", "cl"]
+    return any(name and shutil.which(name) for name in names)
