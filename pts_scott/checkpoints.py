@@ -78,6 +78,10 @@ class Checkpoints:
             whole_number("steps", self.steps)
         one_of("on_error", self.on_error, ("warn", "stop"))
 
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """By this GluonTS writes the settings down, as part of an estimator."""
+        return (), {**self.__dict__, "folder": str(self.folder)}
+
     @property
     def path(self) -> Path:
         """The file of the last checkpoint."""

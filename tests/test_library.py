@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from conftest import QUIET, dataset, quiet_trainer
+from gluonts.core import serde
 from gluonts.evaluation import Evaluator, make_evaluation_predictions
 from lightning.pytorch.callbacks import (
     Callback,
@@ -131,6 +133,17 @@ def test_a_run_that_crashed_is_resumed_exactly(tmp_path):
         run(trainer_kwargs={**QUIET, "callbacks": [Crash()]}, **kept)
     for x, y in zip(parameters(run(**kept)), expected, strict=True):
         torch.testing.assert_close(x, y, rtol=0, atol=0)
+
+
+def test_an_estimator_is_written_down_with_its_checkpoints(tmp_path):
+    estimator = deepar(checkpoint=Checkpoints(tmp_path, steps=5), resume=True)
+    for again in (
+        serde.load_json(serde.dump_json(estimator)),
+        pickle.loads(pickle.dumps(estimator)),
+    ):
+        assert again.trainer.checkpoint.path == tmp_path / "last.ckpt"
+        assert again.trainer.checkpoint.steps == 5
+        assert again.trainer.resume
 
 
 def test_a_second_training_starts_anew():
