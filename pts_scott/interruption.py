@@ -16,12 +16,14 @@ logger = logging.getLogger(__name__)
 def interruptible(stop: Callable[[], None]) -> Iterator[None]:
     """A block in which the first Ctrl-C calls ``stop``, and the second interrupts.
 
-    Elsewhere than in the main thread, which alone hears of it, nothing changes.
+    Elsewhere than in the main thread, which alone hears of it, nothing changes; nor where
+    it is ignored, as by a program that was started in the background.
     """
-    if threading.current_thread() is not threading.main_thread():
+    before = signal.getsignal(signal.SIGINT)
+    here = threading.current_thread() is threading.main_thread()
+    if not here or before in (signal.SIG_IGN, None):
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
 
     def first(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)

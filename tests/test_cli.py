@@ -191,7 +191,13 @@ def test_ctrl_c_keeps_what_is_finished(small_config, tmp_path):
     command = [sys.executable, "-m", "pts_scott", "bench", str(small_config), *options]
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env=environment, cwd=tmp_path
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+        # It is ignored by what was started in the background, as these tests may be.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     done = tmp_path / "results" / "bench" / "small" / "runs"
     deadline = time.monotonic() + 120

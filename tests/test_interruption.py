@@ -16,6 +16,14 @@ from pts_scott import Stratifier
 from pts_scott.interruption import interruptible
 
 
+@pytest.fixture(autouse=True)
+def _heard():
+    """Ctrl-C is heard, also where the tests were started in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class Press(pl.Callback):
     """Presses Ctrl-C at a step, perhaps twice."""
 
@@ -62,7 +70,6 @@ def test_once_ends_the_outer_loop_writes_a_checkpoint_and_returns(tmp_path):
 def test_twice_ends_at_once():
     with pytest.raises((SystemExit, KeyboardInterrupt)):  # which is Lightning's answer
         trainer(None, Press(10, times=2)).fit(tiny_network(), wave_windows())
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which Lightning ignores
 
 
 def test_a_second_training_is_not_interrupted_by_the_first():
@@ -72,6 +79,12 @@ def test_a_second_training_is_not_interrupted_by_the_first():
     own.fit(tiny_network(), wave_windows())
     assert not own.interrupted
     assert own.history["step"].iloc[-1] == 60
+
+
+def test_a_program_in_the_background_does_not_hear_it():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with interruptible(lambda: pytest.fail("it was ignored")):
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_other_threads_are_left_alone():
