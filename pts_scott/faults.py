@@ -10,11 +10,12 @@ from pts_scott.gradients import Gradients
 from pts_scott.window_gradients import undisturbed
 from pts_scott.windows import WindowIndex
 
-LOOKED_AT = 256  # windows whose gradients are taken one by one
+AT_ONCE = 256  # windows of one pass, and those whose gradients are taken one by one
+AT_MOST = 2**16  # windows that are looked at: an anchor may have all there are
 
 
 def culprits(gradients: Gradients, windows: WindowIndex, numbers: Tensor) -> Tensor:
-    """Those of some windows whose own loss, or gradient, is not finite.
+    """Some of the windows whose own loss, or gradient, is not finite.
 
     Parameters
     ----------
@@ -23,22 +24,19 @@ def culprits(gradients: Gradients, windows: WindowIndex, numbers: Tensor) -> Ten
     windows
         The index.
     numbers
-        The windows, of shape (M,).
+        The windows to look at, the most likely ones first.
     """
-    numbers = numbers.unique()
     losses = gradients.losses
     with undisturbed(losses, numbers.device):
-        with torch.no_grad():
-            found = [
-                losses(windows.gather(part, losses.fields)).isfinite()
-                for part in numbers.split(LOOKED_AT)
-            ]
-        bad = numbers[~torch.cat(found)]
-        if len(bad):
-            return bad
-        looked_at = numbers[:LOOKED_AT]
-        finite = [_finite_gradient(gradients, windows, n[None]) for n in looked_at]
-        return looked_at[~torch.tensor(finite, device=numbers.device)]
+        for part in numbers[:AT_MOST].split(AT_ONCE):
+            part = part.unique()
+            with torch.no_grad():
+                finite = losses(windows.gather(part, losses.fields)).isfinite()
+            if not bool(finite.all()):
+                return part[~finite]
+        looked_at = numbers[:AT_ONCE].unique()
+        found = [_finite_gradient(gradients, windows, n[None]) for n in looked_at]
+        return looked_at[~torch.tensor(found, device=numbers.device)]
 
 
 def _finite_gradient(gradients: Gradients, windows: WindowIndex, number: Tensor) -> bool:
@@ -51,7 +49,7 @@ def _finite_gradient(gradients: Gradients, windows: WindowIndex, number: Tensor)
 def name_windows(windows: WindowIndex, numbers: Tensor) -> str:
     """Series and forecast start of some windows, for a message."""
     if not len(numbers):
-        return "no single window, only their sum"
+        return "no single window that was looked at, but their sum"
     series, rows = windows.rows(numbers.cpu().numpy())
     moments = windows.series.timeline.moments[rows]
     return shorten(

@@ -472,6 +472,7 @@ class OuterLoopModule(pl.LightningModule):
             "steps": self.steps,
             "outer": self.outer,
             "skipped": self.skipped,
+            "gave_up": self.gave_up,
             "in_a_row": self._in_a_row,
             "seconds": self.clock.seconds,
             "latest": self._latest,
@@ -487,7 +488,7 @@ class OuterLoopModule(pl.LightningModule):
 
     def load_state_dict_of_run(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        for name in ("finished", "steps", "outer", "skipped"):
+        for name in ("finished", "steps", "outer", "skipped", "gave_up"):
             setattr(self, name, state[name])
         self._in_a_row, self._latest = state["in_a_row"], state["latest"]
         self._first_loss, self._diverged = state["first_loss"], state["diverged"]

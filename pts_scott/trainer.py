@@ -545,7 +545,7 @@ class ScottTrainer(stack.TrainerBase):
             callbacks.append(writer)
         start = self._checkpoint_to_resume(module)
         self.lightning = self._make_lightning(module, callbacks, files)
-        self.interrupted = self.gave_up = False
+        self.interrupted, self.gave_up = False, module.gave_up
         if module.finished:
             return
         with warnings.catch_warnings(), interruptible(module.interrupt):
