@@ -222,11 +222,11 @@ def test_time_that_was_used_counts_against_the_budget(tmp_path):
     settings = {"epochs": None, "time_budget": 0.4, "gamma": None}
     run(tmp_path, crash=200, **settings)
     used = read(tmp_path / "last.ckpt")[KEY]["seconds"]
-    assert used > 0
+    assert used > 0.02
     _, trainer = run(tmp_path, **settings)
     seconds = trainer.history["seconds"]
     assert seconds.is_monotonic_increasing
-    assert seconds.iloc[-1] >= 0.4
+    assert used < seconds.iloc[-1] < 0.4 + used / 2, "it did not get the whole once more"
 
 
 # -- when it is written ----------------------------------------------------------------
