@@ -229,9 +229,13 @@ class OuterLoopModule(pl.LightningModule):
         return self.plan.budget.spent(self.steps, self.seconds, self.gradients.count)
 
     def _record(self, report: OuterLoop) -> None:
-        train_loss = float(report.loss)  # waits for the device: seconds are whole
-        if report.steps:
-            self._count_skipped(report)
+        losses, squared_norm = report.read()
+        good = [loss for loss in losses if not math.isnan(loss)]
+        train_loss = sum(good) / len(good) if good else math.nan
+        if len(good) == len(losses):
+            self._in_a_row = 0
+        else:
+            self._count_skipped(report, losses)
         spent = {
             "gradients": self.gradients.count,
             "anchors": self.scott.anchors,
@@ -247,7 +251,7 @@ class OuterLoopModule(pl.LightningModule):
             outer=self.outer,
             epoch=self.current_epoch,
             train_loss=train_loss,
-            update_norm=math.sqrt(float(report.squared_norm)),
+            update_norm=math.sqrt(squared_norm),
             **spent,
         )
         if self.validation is None:
@@ -271,12 +275,9 @@ class OuterLoopModule(pl.LightningModule):
             ScottWarning,
         )
 
-    def _count_skipped(self, report: OuterLoop) -> None:
+    def _count_skipped(self, report: OuterLoop, losses: list[float]) -> None:
         """Count steps whose loss or gradient was not finite, and say whose it was."""
-        finite = report.losses.isfinite().tolist()
-        if all(finite):
-            self._in_a_row = 0
-            return
+        finite = [not math.isnan(loss) for loss in losses]
         self.skipped += len(finite) if report.undone else finite.count(False)
         # Those after the last good step; of an undone loop, up to the first bad one.
         last = finite[: finite.index(False) + 1] if report.undone else finite

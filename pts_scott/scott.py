@@ -87,24 +87,28 @@ class Settings:
 
 
 class OuterLoop(NamedTuple):
-    """What one outer loop did; tensors are read only by who needs their numbers.
+    """What one outer loop did; its numbers are still on the device.
 
-    ``losses`` has one number for each step, NaN for one that was skipped because
-    something was not finite; where that was found when other steps had been made with it,
-    the whole loop is ``undone``. ``windows`` are those of each step, and of the anchor.
+    ``windows`` are those of each step, and of the anchor. Where something was not finite
+    and other steps had been made with it, the whole loop is ``undone``.
     """
 
     steps: int
-    losses: Tensor
-    squared_norm: Tensor
+    numbers: Tensor | None = None  # losses of all steps, then ‖v‖² of each
     undone: bool = False
     windows: Sequence[Tensor] = ()
     anchor_windows: Tensor | None = None
 
-    @property
-    def loss(self) -> Tensor:
-        """The mean over the steps that were made."""
-        return self.losses.nanmean()
+    def read(self) -> tuple[list[float], float]:
+        """The loss of each step, NaN if it was skipped; and ‖v‖² of the last one."""
+        if self.numbers is None:
+            return [], math.nan
+        numbers = self.numbers.tolist()  # here one waits for the device
+        losses, squared = numbers[: self.steps], numbers[self.steps :]
+        if self.undone:
+            pairs = zip(losses, squared, strict=True)
+            losses = [x if math.isfinite(x + y) else math.nan for x, y in pairs]
+        return losses, squared[-1]
 
 
 class Draws(Protocol):
@@ -242,6 +246,7 @@ class Scott:
         self.deferred = not wait if deferred is None else deferred
         gamma = settings.gamma if settings.has_anchor else None
         self._early_stop = _EarlyStop(gamma, device)
+        self._skipped = torch.tensor(math.nan, device=device)  # the loss of such a step
         self._ahead: Tensor | None = None  # windows drawn for a step that was not made
         self._anchor_windows: Tensor | None = None
         self.anchors = 0
@@ -300,7 +305,7 @@ class Scott:
             self._early_stop.see(norm)
             if not deferred and self._early_stop.fires():  # line 7
                 break  # line 8
-            if anchor and self.fused is None and not deferred and loss.isnan():
+            if anchor and loss is self._skipped:
                 break  # the anchor may be what is not finite: take another one
         return self._report(losses, norms, drawn)
 
@@ -422,7 +427,7 @@ class Scott:
             direction = tuple(torch.where(ok, x, 0.0) for x in direction)
             squared, loss = torch.where(ok, squared, 0.0), torch.where(ok, loss, math.nan)
         elif not math.isfinite(loss) or not (math.isfinite(squared) or self._overflows()):
-            return torch.full_like(loss, math.nan)
+            return self._skipped
         if self.clip_gradient is not None:
             direction = tuple(own_tensors(direction))
             torch._foreach_mul_(direction, clip_scale(squared, self.clip_gradient))
@@ -446,18 +451,14 @@ class Scott:
         self, losses: list[Tensor], norms: list[Tensor], windows: list[Tensor]
     ) -> OuterLoop:
         if not losses:
-            unknown = self.gradients.parameters[0].detach().new_tensor(math.nan)
-            return OuterLoop(0, unknown, unknown)
-        found, undone = torch.stack(losses), False
+            return OuterLoop(0)
+        numbers, undone = torch.stack([*losses, *norms]), False
         if self.fused is not None:
             # Its steps were made before anybody could look: now is the time.
-            found = torch.where(torch.stack(norms).isfinite(), found, math.nan)
-            undone = not bool(found.isfinite().all())
+            undone = not all(map(math.isfinite, numbers.tolist()))
             if undone:
                 self.fused.take_back()
-        return OuterLoop(
-            len(losses), found, norms[-1], undone, windows, self._anchor_windows
-        )
+        return OuterLoop(len(losses), numbers, undone, windows, self._anchor_windows)
 
     def state_dict(self) -> dict[str, Any]:
         """What the next outer loop depends on, besides parameters and optimizer.
