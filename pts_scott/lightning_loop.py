@@ -32,6 +32,7 @@ from pts_scott.processes import Processes, ProcessGroup
 from pts_scott.randomness import Generators, global_state, set_global_state
 from pts_scott.scott import OuterLoop, Scott, Settings, WindowDraws, geometric_length
 from pts_scott.strata import Strata
+from pts_scott.undo import Undo
 from pts_scott.windows import Batch, WindowIndex
 
 EVALUATION_BATCH = 1024
@@ -283,13 +284,15 @@ class OuterLoopModule(pl.LightningModule):
         last = finite[: finite.index(False) + 1] if report.undone else finite
         trailing = last[::-1].index(True) if True in last else len(last)
         self._in_a_row = trailing + (0 if True in last else self._in_a_row)
-        numbers = [report.windows[finite.index(False)]]
+        first = finite.index(False)
+        # The step before may have done it, if nobody looked at its gradient.
+        numbers = list(report.windows[max(0, first - 1) : first + 1])
         if self.plan.settings.has_anchor and report.anchor_windows is not None:
             numbers.append(report.anchor_windows)
         with self._clock_stands_still():
             bad = culprits(self.gradients, self.windows, torch.cat(numbers))
         which = name_windows(self.windows, bad)
-        step = self.steps - len(finite) + finite.index(False) + 1
+        step = self.steps - len(finite) + first + 1
         self._warn(
             f"step {step} was skipped, because its loss or gradient is not finite; it "
             f"comes from {which}. Look at these values, lower learning_rate, or set "
@@ -365,9 +368,22 @@ class OuterLoopModule(pl.LightningModule):
             self._join()
         if self.gradients.compiled:
             self._compile(optimizer.optimizer)
+        elif self._needs_no_norm() and Undo.repays(
+            optimizer.optimizer, self.gradients.parameters
+        ):
+            self.scott.undo = Undo(optimizer.optimizer, self.gradients.parameters)
         if self._random is not None:
             set_global_state(self._random, self.device)
         self.clock.start()
+
+    def _needs_no_norm(self) -> bool:
+        """Whether steps are made for which nobody asks the norm of v."""
+        return not (
+            self.plan.settings.has_anchor
+            or self.plan.clip_gradient is not None
+            or self.scott.deferred
+            or self.gradients.scaler is not None
+        )
 
     def _join(self) -> None:
         """Train together with the other processes that Lightning has started."""

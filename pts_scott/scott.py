@@ -26,6 +26,7 @@ from pts_scott.gradients import (
 from pts_scott.processes import Processes, nothing
 from pts_scott.randomness import Generators
 from pts_scott.strata import Strata
+from pts_scott.undo import Undo
 from pts_scott.windows import Batch, WindowIndex
 
 METHODS = ("scott", "scsg", "svrg", "stratified", "plain")
@@ -108,6 +109,10 @@ class OuterLoop(NamedTuple):
         if self.undone:
             pairs = zip(losses, squared, strict=True)
             losses = [x if math.isfinite(x + y) else math.nan for x, y in pairs]
+            if not any(
+                map(math.isnan, losses)
+            ):  # nothing came after the step that did it
+                losses[-1] = math.nan
         return losses, squared[-1]
 
 
@@ -240,6 +245,8 @@ class Scott:
         self.step = step
         self.clip_gradient = clip_gradient
         self.fused = fused
+        #: Where a loop began, if its steps are made without a look at every gradient.
+        self.undo: Undo | None = None
         self.processes = processes or Processes()
         device = gradients.parameters[0].device
         wait = device.type == "cpu" or gradients.stochastic
@@ -247,6 +254,7 @@ class Scott:
         gamma = settings.gamma if settings.has_anchor else None
         self._early_stop = _EarlyStop(gamma, device)
         self._skipped = torch.tensor(math.nan, device=device)  # the loss of such a step
+        self._unasked = torch.zeros((), device=device)  # the norm of a step not looked at
         self._ahead: Tensor | None = None  # windows drawn for a step that was not made
         self._anchor_windows: Tensor | None = None
         self.anchors = 0
@@ -285,23 +293,28 @@ class Scott:
         self._early_stop.begin()
         if self.fused is not None:
             self.fused.keep(self.snapshot)
+        elif self.undo is not None:
+            self.undo.keep()
         more = length > 0 and not exhausted()
         while more:  # line 3
             windows, weights = self._draw()  # line 4: ξ(t,k)
             if self.fused is not None and len(windows) <= MAX_PASS:
                 loss, norm = self._fused_step(windows, weights, anchor, coefficient)
+                more = len(losses) + 1 < length and not exhausted()
             else:
                 v = self._direction(windows, weights, anchor, coefficient)  # line 5
                 if deferred and self._early_stop.fires():  # line 7 of the step before
                     self._ahead = windows
                     break
-                norm = squared_norm(v.direction)
+                more = len(losses) + 1 < length and not exhausted()
+                # The norm of a large v takes its time: here it is asked for, or reported.
+                asked = self.undo is None or not more
+                norm = squared_norm(v.direction) if asked else self._unasked
                 loss = self._update(v, norm)  # line 6
                 del v  # the next gradients need the room
             losses.append(loss)
             norms.append(norm)
             drawn.append(windows)
-            more = len(losses) < length and not exhausted()
             self._early_stop.see(norm)
             if not deferred and self._early_stop.fires():  # line 7
                 break  # line 8
@@ -458,6 +471,9 @@ class Scott:
             undone = not all(map(math.isfinite, numbers.tolist()))
             if undone:
                 self.fused.take_back()
+        elif self.undo is not None and self.undo.is_due():
+            self.undo.take_back()
+            undone = True
         return OuterLoop(len(losses), numbers, undone, windows, self._anchor_windows)
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,0 +1,79 @@
+"""An outer loop taken back: parameters and optimizer state as they were when it began.
+
+Whether a gradient is finite takes a look at all of it, which can be a good part of a
+step's time. Where nobody else asks for its norm, steps are made without that look; if at
+the end of an outer loop the parameters are not finite, the loop is taken back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pts_scott.gradients import Tensors, squared_norm
+
+SMALL = 2**26  # bytes of copies that nobody minds
+
+
+class Undo:
+    """Where an outer loop began.
+
+    Parameters
+    ----------
+    optimizer
+        Whose state is kept, once it has any.
+    parameters
+        What it moves.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, parameters: Tensors) -> None:
+        self._optimizer = optimizer
+        self._parameters = [p.detach() for p in parameters]
+        self._state: Any = None
+        self._size = -1
+        self._live: list[Tensor] = []
+        self._copies: list[Tensor] = []
+        self._numbers: list[tuple[dict[str, Any], str, Any]] = []
+
+    @classmethod
+    def repays(cls, optimizer: torch.optim.Optimizer, parameters: Tensors) -> bool:
+        """Whether copies cost less than a look at every gradient.
+
+        They take room: of large networks, for the parameters and no more.
+        """
+        size = sum(p.numel() * p.element_size() for p in parameters)
+        plain = type(optimizer) is torch.optim.SGD and not any(
+            group["momentum"] for group in optimizer.param_groups
+        )
+        return plain or 3 * size <= SMALL
+
+    def keep(self) -> None:
+        """Remember where everything is."""
+        state = self._optimizer.state
+        if self._state is not state or self._size != len(state):
+            self._find(state)
+        torch._foreach_copy_(self._copies, self._live)
+        self._numbers = [(own, name, own[name]) for own, name, _ in self._numbers]
+
+    def _find(self, state: Any) -> None:
+        """What a step changes; the first step makes a state, or it comes from a file."""
+        self._state, self._size = state, len(state)
+        owned = [(own, name, own[name]) for own in state.values() for name in own]
+        self._live = [value for *_, value in owned if isinstance(value, Tensor)]
+        self._live += self._parameters
+        self._numbers = [x for x in owned if not isinstance(x[2], Tensor)]
+        self._copies = [torch.empty_like(tensor) for tensor in self._live]
+
+    def is_due(self) -> bool:
+        """Whether the parameters are not finite."""
+        return not bool(squared_norm(self._parameters).isfinite())
+
+    def take_back(self) -> None:
+        """Put everything back to where it was."""
+        torch._foreach_copy_(self._live, self._copies)
+        for own, name, value in self._numbers:
+            own[name] = value
+        if not self._size:  # there was no state yet
+            self._optimizer.state.clear()
