@@ -109,9 +109,7 @@ class OuterLoop(NamedTuple):
         if self.undone:
             pairs = zip(losses, squared, strict=True)
             losses = [x if math.isfinite(x + y) else math.nan for x, y in pairs]
-            if not any(
-                map(math.isnan, losses)
-            ):  # nothing came after the step that did it
+            if not any(map(math.isnan, losses)):  # no loss was seen after the bad step
                 losses[-1] = math.nan
         return losses, squared[-1]
 
