@@ -279,12 +279,14 @@ class OuterLoopModule(pl.LightningModule):
     def _count_skipped(self, report: OuterLoop, losses: list[float]) -> None:
         """Count steps whose loss or gradient was not finite, and say whose it was."""
         finite = [not math.isnan(loss) for loss in losses]
-        self.skipped += len(finite) if report.undone else finite.count(False)
-        # Those after the last good step; of an undone loop, up to the first bad one.
-        last = finite[: finite.index(False) + 1] if report.undone else finite
-        trailing = last[::-1].index(True) if True in last else len(last)
-        self._in_a_row = trailing + (0 if True in last else self._in_a_row)
         first = finite.index(False)
+        if report.undone:  # no step of it is left
+            self.skipped += len(finite)
+            self._in_a_row += 1
+        else:
+            self.skipped += finite.count(False)
+            trailing = finite[::-1].index(True) if True in finite else len(finite)
+            self._in_a_row = trailing + (0 if True in finite else self._in_a_row)
         # The step before may have done it, if nobody looked at its gradient.
         numbers = list(report.windows[max(0, first - 1) : first + 1])
         if self.plan.settings.has_anchor and report.anchor_windows is not None:

@@ -135,6 +135,20 @@ def test_after_a_number_in_a_row_training_ends_with_the_last_good_parameters():
         torch.testing.assert_close(x, y, rtol=0, atol=0)
 
 
+def test_loops_that_are_undone_again_and_again_end_training():
+    """Of plain steps nobody looks at a gradient; a bad one takes its loop with it."""
+    network = Faulty("gradient")
+    before = [p.detach().clone() for p in network.parameters()]
+    trainer, messages = trained(
+        network, skip_limit=3, inner_steps=5, method="plain", trainer_kwargs=BROKEN
+    )
+    assert trainer.gave_up
+    assert trainer.history["skipped"].tolist() == [5, 10, 15]
+    assert len(messages) == 4
+    for x, y in zip(network.parameters(), before, strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
 @pytest.mark.parametrize("method", ["scott", "plain"])
