@@ -370,9 +370,7 @@ class OuterLoopModule(pl.LightningModule):
             self._join()
         if self.gradients.compiled:
             self._compile(optimizer.optimizer)
-        elif self._needs_no_norm() and Undo.repays(
-            optimizer.optimizer, self.gradients.parameters
-        ):
+        elif self._needs_no_norm():
             self.scott.undo = Undo(optimizer.optimizer, self.gradients.parameters)
         if self._random is not None:
             set_global_state(self._random, self.device)

@@ -15,10 +15,14 @@ from torch import Tensor
 from pts_scott.gradients import Tensors, squared_norm
 
 SMALL = 2**26  # bytes of copies that nobody minds
+SETS = 3  # copies of all parameters: of themselves, and of a state like Adam's
 
 
 class Undo:
     """Where an outer loop began.
+
+    Of large networks the parameters are kept and no more: the state of their optimizer
+    would take twice that room, and begins anew if a loop is taken back.
 
     Parameters
     ----------
@@ -31,23 +35,13 @@ class Undo:
     def __init__(self, optimizer: torch.optim.Optimizer, parameters: Tensors) -> None:
         self._optimizer = optimizer
         self._parameters = [p.detach() for p in parameters]
+        size = sum(p.numel() * p.element_size() for p in parameters)
+        self._whole = SETS * size <= SMALL
         self._state: Any = None
         self._size = -1
         self._live: list[Tensor] = []
         self._copies: list[Tensor] = []
         self._numbers: list[tuple[dict[str, Any], str, Any]] = []
-
-    @classmethod
-    def repays(cls, optimizer: torch.optim.Optimizer, parameters: Tensors) -> bool:
-        """Whether copies cost less than a look at every gradient.
-
-        They take room: of large networks, for the parameters and no more.
-        """
-        size = sum(p.numel() * p.element_size() for p in parameters)
-        plain = type(optimizer) is torch.optim.SGD and not any(
-            group["momentum"] for group in optimizer.param_groups
-        )
-        return plain or 3 * size <= SMALL
 
     def keep(self) -> None:
         """Remember where everything is."""
@@ -60,7 +54,8 @@ class Undo:
     def _find(self, state: Any) -> None:
         """What a step changes; the first step makes a state, or it comes from a file."""
         self._state, self._size = state, len(state)
-        owned = [(own, name, own[name]) for own in state.values() for name in own]
+        states = state.values() if self._whole else ()
+        owned = [(own, name, own[name]) for own in states for name in own]
         self._live = [value for *_, value in owned if isinstance(value, Tensor)]
         self._live += self._parameters
         self._numbers = [x for x in owned if not isinstance(x[2], Tensor)]
@@ -75,5 +70,5 @@ class Undo:
         torch._foreach_copy_(self._live, self._copies)
         for own, name, value in self._numbers:
             own[name] = value
-        if not self._size:  # there was no state yet
+        if not (self._whole and self._size):  # there was none yet, or no room for it
             self._optimizer.state.clear()
