@@ -18,6 +18,7 @@ from pts_scott.timeline import (
     frequency_of,
     parse_offset,
     parse_start,
+    without_anchor,
 )
 
 Entry = Mapping[str, Any]
@@ -133,6 +134,9 @@ def _magnitude(target: np.ndarray) -> int:
 class CheckedDataset:
     """A dataset for a library's pipeline, which itself checks little.
 
+    Targets become single precision, in which the libraries' networks compute; not all of
+    their pipelines see to that themselves.
+
     Parameters
     ----------
     dataset
@@ -165,13 +169,16 @@ class CheckedDataset:
                 )
             first = start if first is None else first
             if (type(start), own) not in seen:
-                freq = frequency_of(first) if self._freq is None else self._freq
-                check_one_frequency([first, start], parse_offset(freq))
+                expected = frequency_of(first)
+                if self._freq is not None and not without_anchor(self._freq, expected):
+                    expected = self._freq
+                check_one_frequency([first, start], parse_offset(expected))
                 seen.add((type(start), own))
             target = read_target(entry, item_id)
             with np.errstate(over="ignore"):  # a value that overflows is refused later
-                check_scale(target, target.astype(np.float32), item_id)
-            yield {**entry, "target": target}
+                stored = target.astype(np.float32)
+            check_scale(target, stored, item_id)
+            yield {**entry, "target": stored}
 
     def __len__(self) -> int:
         """Not known before it is read; PyTorchTS asks, and takes this for an answer."""

@@ -5,7 +5,8 @@ Every message says what was given, what was expected and how to put it right.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 class ScottError(Exception):
@@ -38,6 +39,15 @@ class MissingExtraError(ScottError, ImportError):
 
 class DataError(ScottError, ValueError):
     """The dataset cannot be used for training as it is."""
+
+
+@contextmanager
+def about_validation_data() -> Iterator[None]:
+    """A block in which errors about data say that validation data are meant."""
+    try:
+        yield
+    except DataError as error:
+        raise type(error)(f"validation data: {error}") from error
 
 
 class EmptyDatasetError(DataError):

@@ -31,7 +31,7 @@ from pts_scott._arguments import (
     whole_numbers,
 )
 from pts_scott.arrow import mapped
-from pts_scott.errors import ArgumentError, DataError
+from pts_scott.errors import ArgumentError, DataError, about_validation_data
 from pts_scott.networks import POINT_LOSSES, LSTMNetwork, VARNetwork
 from pts_scott.randomness import isolated
 from pts_scott.stacks import stack
@@ -160,7 +160,8 @@ class ScottEstimator(Estimator):
         windows = self.create_windows(training_data)
         validation = None
         if validation_data is not None:
-            validation = self.create_windows(validation_data).last()
+            with about_validation_data():
+                validation = self.create_windows(validation_data).last()
         return self.train_windows(windows, validation, predictor)
 
     def train_windows(

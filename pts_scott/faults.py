@@ -1,4 +1,4 @@
-"""Faults: losses and gradients that are not finite, and the windows behind them."""
+"""Faults: losses that are not finite, or fail, and the windows behind them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pts_scott.errors import shorten
-from pts_scott.gradients import Gradients
+from pts_scott.gradients import Gradients, Losses
 from pts_scott.window_gradients import undisturbed
 from pts_scott.windows import WindowIndex
 
@@ -37,6 +37,33 @@ def culprits(gradients: Gradients, windows: WindowIndex, numbers: Tensor) -> Ten
         looked_at = numbers[:AT_ONCE].unique()
         found = [_finite_gradient(gradients, windows, n[None]) for n in looked_at]
         return looked_at[~torch.tensor(found, device=numbers.device)]
+
+
+def failing(
+    losses: Losses, windows: WindowIndex, numbers: Tensor
+) -> tuple[Tensor, Exception] | None:
+    """A window on whose loss the network fails, and how; None if there is none.
+
+    Parameters
+    ----------
+    losses
+        The window losses of the network.
+    windows
+        The index.
+    numbers
+        The windows to look at, the most likely ones first.
+    """
+    with undisturbed(losses, numbers.device), torch.no_grad():
+        for part in numbers[:AT_MOST].split(AT_ONCE):
+            try:
+                losses(windows.gather(part, losses.fields))
+            except Exception:
+                for number in part.split(1):
+                    try:
+                        losses(windows.gather(number, losses.fields))
+                    except Exception as error:
+                        return number, error
+    return None
 
 
 def _finite_gradient(gradients: Gradients, windows: WindowIndex, number: Tensor) -> bool:

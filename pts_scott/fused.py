@@ -319,7 +319,8 @@ class FusedStep:
     def _update(
         self, theta: Tensors, v: Tensors, state: State, numbers: tuple[Tensor, Tensor]
     ) -> Tensor:
-        squared = torch.stack([x.square().sum() for x in v]).sum()
+        # In double precision, or the square could overflow where v does not.
+        squared = torch.stack([x.double().square().sum() for x in v]).sum()
         if self.clip_gradient is not None:
             scale = clip_scale(squared, self.clip_gradient)
             v = tuple(scale * x for x in v)

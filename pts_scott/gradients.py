@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -408,11 +408,11 @@ _Pair = Callable[
 
 
 def squared_norm(tensors: Sequence[Tensor]) -> Tensor:
-    """‖v‖² over all tensors, as a tensor: nothing waits for the device."""
-    norms = torch._foreach_norm(list(tensors))
-    if any(norm.dtype != norms[0].dtype for norm in norms):
-        norms = tuple(norm.double() for norm in norms)
-    return torch.stack(norms).square().sum()
+    """‖v‖² over all tensors, as a tensor: nothing waits for the device.
+
+    In double precision: the square of a norm may overflow where the gradient does not.
+    """
+    return torch.stack(torch._foreach_norm(list(tensors))).double().square().sum()
 
 
 def mean_loss(losses: Losses, batches: Iterable[Batch]) -> Tensor:
@@ -471,6 +471,22 @@ class Buffers:
             for part, name, buffer, value in self._held:
                 buffer.copy_(value)
                 part._buffers[name] = buffer
+
+
+def set_buffers(module: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """Give the buffers of a module these values, by their names.
+
+    One that has another shape by now, or is not there yet, is put in its place.
+    """
+    own = dict(module.named_buffers(remove_duplicate=False))
+    with torch.no_grad():
+        for name, value in values.items():
+            if name in own and own[name].shape == value.shape:
+                own[name].copy_(value)
+                continue
+            place, _, last = name.rpartition(".")
+            device = next(module.parameters()).device
+            module.get_submodule(place).register_buffer(last, value.clone().to(device))
 
 
 def _random_state(device: torch.device) -> list[Tensor]:

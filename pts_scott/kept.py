@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pts_scott.errors import ScottWarning
-from pts_scott.gradients import Losses
+from pts_scott.gradients import Losses, set_buffers
 
 
 class Kept:
@@ -20,7 +20,7 @@ class Kept:
         self._output = output
         self._losses = losses
         self._generator = generator
-        self._copy: list[Tensor] | None = None
+        self._copy: dict[str, dict[str, Tensor]] | None = None
         self._weight = 0.0
         self._best = math.inf
         self._validated = False
@@ -55,12 +55,12 @@ class Kept:
         self._validated, self._copy = state["validated"], state["copy"]
 
     def _keep(self) -> None:
-        self._copy = [tensor.clone() for tensor in self._tensors()]
-
-    def _tensors(self) -> list[Tensor]:
-        """Trained parameters and buffers, which belong together."""
-        trained = [p.detach() for p in self._losses.trainable().values()]
-        return [*trained, *self._losses.buffers()]
+        """Copy trained parameters and buffers, which belong together."""
+        trained, buffers = self._losses.trainable(), self._losses.named_buffers()
+        self._copy = {
+            "parameters": {name: p.detach().clone() for name, p in trained.items()},
+            "buffers": {name: buffer.clone() for name, buffer in buffers},
+        }
 
     def restore(self) -> None:
         """Put the kept parameters into the network."""
@@ -73,5 +73,6 @@ class Kept:
             )
         if self._copy is not None:
             with torch.no_grad():
-                for tensor, value in zip(self._tensors(), self._copy, strict=True):
-                    tensor.copy_(value)
+                for name, parameter in self._losses.trainable().items():
+                    parameter.copy_(self._copy["parameters"][name])
+            set_buffers(self._losses, self._copy["buffers"])

@@ -61,7 +61,7 @@ def _make_class(estimator: type) -> type:
     )
     return type(
         f"Scott{estimator.__name__}",
-        (_WithScott, estimator),
+        (_WithScott, *stack.mixins(estimator), estimator),
         {
             "__module__": __name__,
             "__doc__": f"{estimator.__name__}, trained by a `ScottTrainer`.\n\n"
@@ -87,8 +87,10 @@ def _arguments_of(estimator: type) -> list[inspect.Parameter]:
                 found[p.name] = p if by_place else p.replace(kind=p.KEYWORD_ONLY)
         if inspect.Parameter.VAR_KEYWORD not in kinds:
             break
-        by_place = inspect.Parameter.VAR_POSITIONAL in kinds and not found
-    return list(found.values())
+        # What stands by place in a child stands before what its parents take.
+        placed = any(p.kind is not p.KEYWORD_ONLY for p in found.values())
+        by_place = inspect.Parameter.VAR_POSITIONAL in kinds and not placed
+    return sorted(found.values(), key=lambda p: p.kind)
 
 
 class _WithScott:

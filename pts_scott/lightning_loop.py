@@ -16,16 +16,24 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.loops.progress import _ProcessedTracker
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from pts_scott import __version__
 from pts_scott.budget import Budget, History, Stopwatch
-from pts_scott.errors import FaultWarning, ProcessError, ScottWarning
-from pts_scott.faults import culprits, name_windows
+from pts_scott.errors import (
+    FaultWarning,
+    ProcessError,
+    ScottError,
+    ScottWarning,
+    WindowLossError,
+    cause,
+)
+from pts_scott.faults import culprits, failing, name_windows
 from pts_scott.fused import FusedStep, can_fuse
-from pts_scott.gradients import Gradients, Losses, mean_loss
+from pts_scott.gradients import Gradients, Losses, mean_loss, set_buffers
 from pts_scott.kept import Kept
 from pts_scott.observers import Observer
 from pts_scott.processes import Processes, ProcessGroup
@@ -113,7 +121,7 @@ class OuterLoopModule(pl.LightningModule):
         self._stop_asked = False
         self._in_a_row = 0  # steps that were skipped
         self._logged = -math.inf
-        self._latest = math.inf  # loss, by which a scheduler may decide
+        self._latest: float | None = None  # loss by which a scheduler has yet to decide
         self._first_loss = math.nan
         self._diverged = False
         self._random: dict[str, Any] | None = None  # of a checkpoint, still to be set
@@ -195,10 +203,40 @@ class OuterLoopModule(pl.LightningModule):
             self.steps += int(allowed)
             return not allowed
 
-        report = self.scott.outer_loop(self._length(), self.coefficient(), exhausted)
+        with self._named_failure(self.windows, lambda: self.scott.at_hand):
+            report = self.scott.outer_loop(self._length(), self.coefficient(), exhausted)
         self.steps = before + report.steps
         self._advance(self.scott.fused_steps - fused)
         self._record(report)
+
+    @contextmanager
+    def _named_failure(
+        self, windows: WindowIndex, numbers: Callable[[], Tensor | None]
+    ) -> Iterator[None]:
+        """A block in which a network that fails on a window is told apart from others.
+
+        Parameters
+        ----------
+        windows, numbers
+            Where to look for that window.
+        """
+        try:
+            yield
+        except ScottError:
+            raise
+        except Exception as error:
+            suspects = numbers()
+            found = None
+            if suspects is not None:
+                found = failing(self.losses, windows, suspects)
+            if found is None:  # it is not the network, or needs another batch to fail
+                raise
+            number, reason = found
+            raise WindowLossError(
+                f"{self.losses.name} fails on {name_windows(windows, number)}: "
+                f"{cause(reason)}. Look at the values and features of that window: a "
+                "category, say, must be below its cardinality."
+            ) from error
 
     def _advance(self, steps: int) -> None:
         """Tell Lightning, and schedulers, of steps that the optimizer did not make."""
@@ -263,6 +301,8 @@ class OuterLoopModule(pl.LightningModule):
             self.log("done", self.spent(), prog_bar=True, batch_size=1)
 
     def _look_for_divergence(self, loss: float) -> None:
+        if math.isnan(loss):  # not a step of this outer loop was finite
+            return
         if math.isnan(self._first_loss):
             self._first_loss = loss
         rise = loss - self._first_loss
@@ -440,13 +480,36 @@ class OuterLoopModule(pl.LightningModule):
         self.finish()
 
     def on_train_epoch_end(self) -> None:
+        passed = 1 + self._skip_epochs()
         scheduler = self.lr_schedulers()
         if isinstance(scheduler, ReduceLROnPlateau):
-            scheduler.step(self._latest)
+            if self._latest is not None:
+                scheduler.step(self._latest)
+            self._latest = None
         elif isinstance(scheduler, LRScheduler):
-            scheduler.step()
+            for _ in range(passed):
+                scheduler.step()
         if not self._allowed(self._first_cost):
             self.trainer.should_stop = True
+
+    def _skip_epochs(self) -> int:
+        """Leave out epochs whose steps were made by an anchor of this one.
+
+        An anchor's inner steps are not cut where an epoch ends. Callbacks and schedulers
+        would take an epoch without a step for one that brought nothing.
+        """
+        progress = self.trainer.fit_loop.epoch_progress
+        total, current = progress.total, progress.current
+        assert isinstance(total, _ProcessedTracker)
+        assert isinstance(current, _ProcessedTracker)
+        made = self.steps // self.plan.num_batches_per_epoch
+        skipped = max(0, made - current.processed)
+        for part in (total, current):
+            part.ready += skipped
+            part.started += skipped
+            part.processed += skipped
+            part.completed += skipped
+        return skipped
 
     def on_validation_start(self) -> None:
         self.clock.stop()
@@ -458,7 +521,8 @@ class OuterLoopModule(pl.LightningModule):
         own, _ = self.processes.own(numbers, numbers)
         total = 0.0
         if len(own):
-            total = len(own) * float(evaluate(self.losses, self.validation, own))
+            with self._named_failure(self.validation, lambda: own.to(self.device)):
+                total = len(own) * float(evaluate(self.losses, self.validation, own))
         value = self.processes.sums([total])[0] / len(numbers)
         self.history.extend(val_loss=value)
         self._latest = value
@@ -481,7 +545,7 @@ class OuterLoopModule(pl.LightningModule):
     def state_dict_of_run(self) -> dict[str, Any]:
         """All that the rest of the run depends on and Lightning does not keep."""
         random = global_state(self.device)
-        buffers = list(self.losses.buffers()) if self.gradients.stateful else []
+        buffers = self.losses.named_buffers() if self.gradients.stateful else ()
         budget = self.plan.budget
         return {
             "finished": self.finished,
@@ -496,7 +560,7 @@ class OuterLoopModule(pl.LightningModule):
             "first_loss": self._first_loss,
             "diverged": self._diverged,
             "random": self.processes.gathered(random),
-            "buffers": [buffer.clone() for buffer in buffers],
+            "buffers": {name: buffer.clone() for name, buffer in buffers},
             "generators": self.generators.state_dict(),
             "scott": self.scott.state_dict(),
             "kept": self._kept.state_dict(),
@@ -510,12 +574,7 @@ class OuterLoopModule(pl.LightningModule):
         self._in_a_row, self._latest = state["in_a_row"], state["latest"]
         self._first_loss, self._diverged = state["first_loss"], state["diverged"]
         self.clock = Stopwatch(state["seconds"])
-        if self.gradients.stateful:
-            with torch.no_grad():
-                for own, value in zip(
-                    self.losses.buffers(), state["buffers"], strict=True
-                ):
-                    own.copy_(value)
+        set_buffers(self.losses, state["buffers"])
         self.generators.load_state_dict(state["generators"])
         self.scott.load_state_dict(state["scott"])
         self._kept.load_state_dict(state["kept"])

@@ -73,16 +73,19 @@ class Pipeline:
             If nothing in it splits, or the splitter cannot be told where to split.
         """
         parts = list(_flatten(transformation))
-        places = [
-            n for n, part in enumerate(parts) if isinstance(part, FlatMapTransformation)
-        ]
-        if not places or not hasattr(parts[places[0]], "instance_sampler"):
+        splitters = (
+            n
+            for n, part in enumerate(parts)
+            if isinstance(part, FlatMapTransformation)  # as a filter of entries is, too
+            and hasattr(part, "instance_sampler")
+        )
+        place = next(splitters, None)
+        if place is None:
             names = ", ".join(type(part).__name__ for part in parts)
             raise ModelError(
                 "the model's pipeline has no splitter with an instance_sampler, so its "
                 f"windows cannot be numbered; it does: {names}."
             )
-        place = places[0]
         finish: list[Transformation] = []
         fields = None
         for part in parts[place + 1 :]:
@@ -103,38 +106,13 @@ class Pipeline:
         sampling = _sampling(self.splitter.instance_sampler)
         layout = _layout(self.splitter)
         steps = [_step(part) for part in self.finish]
-        entries = self._prepared(dataset)
+        entries = prepared(dataset, self.prepare)
         if layout is None or None in steps or self.fields is None:
             index = self._library_windows(entries, sampling)
         else:
             known = [step for step in steps if step is not None]
             index = _known_windows(entries, layout, sampling, known, self.fields)
         return index.last() if sampling.last else index
-
-    def _prepared(self, dataset: Any) -> Iterator[Entry]:
-        """The entries of a dataset, prepared one by one."""
-        parts = list(self.prepare)
-        while isinstance(dataset, TransformedDataset):
-            parts.insert(0, dataset.transformation)
-            dataset = dataset.base_dataset
-        if not isinstance(dataset, CheckedDataset):
-            dataset = CheckedDataset(dataset)
-        chain = Chain(parts)
-        for position, entry in enumerate(dataset):
-            try:
-                # A value that overflows is refused later.
-                with np.errstate(over="ignore"):
-                    prepared = list(chain([entry], is_train=True))
-            except ScottError:
-                raise
-            except Exception as error:
-                raise DataError(
-                    "the model's own pipeline failed on series "
-                    f"{quote(name_of(entry, position))}: {cause(error)}. See that start, "
-                    "target and features are what the model takes, as "
-                    "gluonts.dataset.common.ListDataset gives them."
-                ) from error
-            yield from prepared
 
     def _library_windows(
         self, entries: Iterable[Entry], sampling: Sampling
@@ -152,12 +130,56 @@ class Pipeline:
 
         def instance(entry: Entry, split: int) -> Entry:
             sampler.split = split
-            (found,) = chain([dict(entry)], is_train=True)
-            return found  # type: ignore[no-any-return]
+            found = list(chain([dict(entry)], is_train=True))
+            if len(found) != 1:
+                raise ModelError(
+                    f"{' + '.join(names)} makes {len(found)} instances of one split, and "
+                    "a window needs exactly one."
+                )
+            return found[0]
 
         layout = _outline(self.splitter)
         series, _, kept = read_entries(entries, layout, sampling, (), keep=True)
         return PipelineIndex(series, layout, sampling, self.fields, kept, instance)
+
+
+def prepared(dataset: Any, parts: Sequence[Transformation]) -> Iterator[Entry]:
+    """The entries of a dataset, checked, and prepared one by one.
+
+    Parameters
+    ----------
+    dataset
+        Entries, perhaps with transformations of their own.
+    parts
+        What is done to each.
+
+    Raises
+    ------
+    DataError
+        With the name of the series at which a transformation failed.
+    """
+    parts = list(parts)
+    while isinstance(dataset, TransformedDataset):
+        parts.insert(0, dataset.transformation)
+        dataset = dataset.base_dataset
+    if not isinstance(dataset, CheckedDataset):
+        dataset = CheckedDataset(dataset)
+    chain = Chain(parts)
+    for position, entry in enumerate(dataset):
+        try:
+            # A value that overflows is refused later.
+            with np.errstate(over="ignore"):
+                entries = list(chain([entry], is_train=True))
+        except ScottError:
+            raise
+        except Exception as error:
+            raise DataError(
+                "the model's own pipeline failed on series "
+                f"{quote(name_of(entry, position))}: {cause(error)}. See that start, "
+                "target and features are what the model takes, as "
+                "gluonts.dataset.common.ListDataset gives them."
+            ) from error
+        yield from entries
 
 
 def _outline(splitter: Any) -> Layout:

@@ -110,7 +110,7 @@ def load_predictor(
             _check_tensors(file)
     place = None if device is None else torch.device(device)
     try:
-        return kind.deserialize(folder, device=place)
+        return stack.made_whole(kind.deserialize(folder, device=place))
     except Exception as error:  # whatever its own classes say to arguments of a file
         raise DamagedPredictorError(
             f"the predictor in {folder} cannot be made from its files ({cause(error)}). "

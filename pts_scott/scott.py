@@ -255,6 +255,8 @@ class Scott:
         self._unasked = torch.zeros((), device=device)  # the norm of a step not looked at
         self._ahead: Tensor | None = None  # windows drawn for a step that was not made
         self._anchor_windows: Tensor | None = None
+        #: The windows whose gradient is being computed, or was last.
+        self.at_hand: Tensor | None = None
         self.anchors = 0
         self.fused_steps = 0
         self.snapshot: Tensors = tuple(
@@ -296,6 +298,7 @@ class Scott:
         more = length > 0 and not exhausted()
         while more:  # line 3
             windows, weights = self._draw()  # line 4: ξ(t,k)
+            self.at_hand = windows
             if self.fused is not None and len(windows) <= MAX_PASS:
                 loss, norm = self._fused_step(windows, weights, anchor, coefficient)
                 more = len(losses) + 1 < length and not exhausted()
@@ -359,6 +362,7 @@ class Scott:
     def _take_anchor(self) -> Tensors:
         self.anchors += 1
         self._anchor_windows, weights = self.draws.anchor()
+        self.at_hand = self._anchor_windows
         return self._anchor(self._anchor_windows, weights)
 
     def _anchor(self, windows: Tensor, weights: Tensor) -> Tensors:

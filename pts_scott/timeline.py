@@ -63,6 +63,22 @@ def parse_offset(freq: Any) -> BaseOffset:
     return offset
 
 
+def without_anchor(freq: Any, own: Any) -> bool:
+    """Whether ``freq`` is that of some data but for a day or month that it leaves open.
+
+    Parameters
+    ----------
+    freq
+        As a model was told it: "W" says nothing about the day on which weeks end.
+    own
+        The frequency that the data carry, e.g. that of "W-MON".
+    """
+    if not isinstance(freq, str) or "-" in freq:
+        return False
+    given, found = (parse_offset(f).freqstr.split("-")[0] for f in (freq, own))
+    return given == found
+
+
 def parse_start(start: Start, item_id: str | None = None) -> pd.Period | pd.Timestamp:
     """A Period as it is; anything else as a Timestamp.
 

@@ -37,7 +37,12 @@ from pts_scott.checkpoints import (
     identity_of,
 )
 from pts_scott.checkpoints import read as read_checkpoint
-from pts_scott.errors import ArgumentError, DataError, ModelError, ScottWarning
+from pts_scott.errors import (
+    ArgumentError,
+    ModelError,
+    ScottWarning,
+    about_validation_data,
+)
 from pts_scott.gradients import Gradients, Losses
 from pts_scott.interruption import interruptible
 from pts_scott.lightning_loop import KEY, OuterLoopModule, Plan
@@ -118,8 +123,9 @@ class ScottTrainer(stack.TrainerBase):
         "linear" goes from 1 to 0 as the budget is used up.
     epochs, num_batches_per_epoch
         Epochs and steps an epoch. An anchor's inner steps are not cut where an epoch
-        ends, so epochs shorter than ``inner_steps`` may pass without a step of their
-        own. With epochs=None a budget ends training.
+        ends: of epochs shorter than ``inner_steps``, those that end within them are
+        counted, without a validation of their own. With epochs=None a budget ends
+        training.
     time_budget
         Seconds of training: sampling, anchors, both passes and updates; not
         evaluation, not compilation.
@@ -288,10 +294,11 @@ class ScottTrainer(stack.TrainerBase):
                 "resume=True needs a folder to go on from: checkpoint='runs/traffic'."
             )
         self.skip_limit = whole_number("skip_limit", skip_limit)
+        # Callbacks that remember what they have seen; a second run starts anew.
         self._fresh = [
-            (callback, copy.deepcopy(callback.state_dict()))
+            (callback, copy.deepcopy(vars(callback)))
             for callback in self._callbacks()
-            if isinstance(callback, EarlyStopping)
+            if isinstance(callback, EarlyStopping | Checkpoint)
         ]
         self._history = History()
         self.strata: Strata | None = None
@@ -303,7 +310,10 @@ class ScottTrainer(stack.TrainerBase):
 
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """By this GluonTS writes a trainer down; what it has trained is not kept."""
-        return (), self.given_arguments  # type: ignore[attr-defined]
+        given: dict[str, Any] = dict(self.given_arguments)  # type: ignore[attr-defined]
+        if isinstance(given.get("device"), torch.device):  # which GluonTS can't write
+            given["device"] = str(given["device"])
+        return (), given
 
     def __getstate__(self) -> dict[str, Any]:
         """What can be copied and pickled: not Lightning's part of the last run."""
@@ -365,10 +375,8 @@ class ScottTrainer(stack.TrainerBase):
             check_model(losses, windows)
             if validation_windows is not None:
                 validation_windows = validation_windows.to(self.device)
-                try:
+                with about_validation_data():
                     check_validation(losses, windows, validation_windows)
-                except DataError as error:
-                    raise type(error)(f"validation data: {error}") from error
             losses.train()
             began = time.perf_counter()
             self.strata = self._stratify(windows)
@@ -537,8 +545,9 @@ class ScottTrainer(stack.TrainerBase):
 
     def _run(self, module: OuterLoopModule) -> None:
         callbacks, files = self._callbacks(), CheckpointFiles()
-        for callback, state in self._fresh:  # of a second run, which starts anew
-            callback.load_state_dict(copy.deepcopy(state))
+        for callback, state in self._fresh:
+            vars(callback).clear()
+            vars(callback).update(copy.deepcopy(state))
         writer = None
         if self.checkpoint is not None:
             writer = WriteCheckpoints(self.checkpoint, files)
@@ -573,8 +582,8 @@ class ScottTrainer(stack.TrainerBase):
         check_same_run(state["identity"], module.identity)
         budget = module.plan.budget
         if state["finished"] and state["budget"] == list(dataclasses.astuple(budget)):
+            module.load_state_dict_of_run(state)  # first: buffers get their shapes
             module.load_state_dict(checkpoint["state_dict"])
-            module.load_state_dict_of_run(state)
             module.finish()
             return None
         return path

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from gluonts.dataset.common import Dataset
+from gluonts.itertools import Cyclic, IterableSlice, PseudoShuffled
 from gluonts.model.forecast_generator import SampleForecastGenerator
 from gluonts.torch.distributions import StudentTOutput
 from gluonts.torch.model.deep_npts import DeepNPTSEstimator
 from gluonts.torch.model.estimator import PyTorchLightningEstimator, TrainOutput
-from gluonts.torch.model.mqf2.module import MQF2MultiHorizonModel
 from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.torch.model.simple_feedforward import SimpleFeedForwardModel
-from gluonts.torch.scaler import MeanScaler
 from gluonts.transform import (
     Chain,
     ExpectedNumInstanceSampler,
@@ -23,15 +21,20 @@ from gluonts.transform import (
     Transformation,
     TransformedDataset,
 )
-from torch import Tensor, nn
+from torch import nn
 
 from pts_scott._arguments import check_names
-from pts_scott.errors import ArgumentError, ModelError, WindowLossError
-from pts_scott.gradients import loss_fields
+from pts_scott.errors import ArgumentError, about_validation_data
 from pts_scott.networks import NBEATSNetwork
-from pts_scott.pipelines import Pipeline
+from pts_scott.pipelines import Pipeline, prepared
 from pts_scott.randomness import isolated
-from pts_scott.windows import WindowIndex
+from pts_scott.stacks.gluonts_losses import (
+    LibraryLosses,
+    NPTSLosses,
+    check_steps,
+    mark_as_seen,
+    model_of,
+)
 
 NAME = "gluonts"
 
@@ -48,8 +51,6 @@ TRAINER_DECIDES = {
     "epochs": "epochs",
     "trainer_kwargs": "trainer_kwargs",
 }
-
-STATISTICS = 1024  # windows, for what is taken from the data before training
 
 
 class TrainerBase:
@@ -104,101 +105,6 @@ def make_predictor(
     )
 
 
-class LibraryLosses(nn.Module):
-    """One loss a window of a GluonTS model, whose own losses may have more dimensions.
-
-    Parameters
-    ----------
-    wrapped
-        A model with ``loss(…)``, as those of GluonTS have.
-    available
-        Fields that windows have.
-    """
-
-    def __init__(self, wrapped: nn.Module, available: Sequence[str]) -> None:
-        super().__init__()
-        self.wrapped = wrapped
-        self.loss_fields = loss_fields(wrapped, available)
-
-    def loss(self, **batch: Tensor) -> Tensor:
-        """The mean of each window's losses, as GluonTS takes the mean over all."""
-        if isinstance(self.wrapped, MQF2MultiHorizonModel):
-            # It has a loss for each split of a window, one window after the other.
-            losses = self.wrapped.loss(**batch, aggregate_by=lambda x, dim: x)
-            return losses.reshape(len(batch["past_target"]), -1).mean(1)  # type: ignore[no-any-return]
-        losses = self.wrapped.loss(**batch)  # type: ignore[operator]
-        return losses.flatten(1).mean(1) if losses.ndim > 1 else losses
-
-    def see_first(self, windows: WindowIndex) -> None:
-        """Show many windows to layers that take their first values from a batch."""
-        if isinstance(self.wrapped, MQF2MultiHorizonModel):
-            self.loss(**_some(windows, self.loss_fields))
-
-    @contextmanager
-    def own_scales(self, windows: WindowIndex) -> Iterator[None]:
-        """Scale a context without an observation by the data, not by its neighbours.
-
-        GluonTS' mean scaler takes the mean of the batch for such a one, which ties
-        windows together; in this block it takes that of many windows.
-        """
-        scalers = [
-            scaler
-            for module in self.wrapped.modules()
-            for scaler in vars(module).values()
-            if isinstance(scaler, MeanScaler) and scaler.default_scale is None
-        ]
-        names = ("past_target", "past_observed_values")
-        if scalers and set(names) <= set(windows.fields):
-            target, observed = _some(windows, names).values()
-            level = (target * observed).abs().sum() / observed.sum().clamp(min=1)
-            for scaler in scalers:
-                scaler.default_scale = float(level)
-        try:
-            yield
-        finally:
-            for scaler in scalers:
-                scaler.default_scale = None
-
-
-def _some(windows: WindowIndex, fields: Sequence[str]) -> Any:
-    """Many windows, spread evenly."""
-    last = len(windows) - 1
-    numbers = torch.linspace(0, last, STATISTICS, dtype=torch.float64).long()
-    return windows.gather(numbers.unique(), fields)
-
-
-class NPTSLosses(nn.Module):
-    """One loss a window of DeepNPTS, as its estimator computes it.
-
-    Parameters
-    ----------
-    wrapped
-        The network of one step.
-    estimator
-        Whose fields and scaling of the loss are used.
-    """
-
-    def __init__(self, wrapped: nn.Module, estimator: DeepNPTSEstimator) -> None:
-        super().__init__()
-        self.wrapped = wrapped
-        self._inputs = tuple(estimator.features_fields)
-        self._target, self._past = estimator.target_field, estimator.past_target_field
-        self._scaling = estimator.loss_scaling
-        self.loss_fields = (*self._inputs, self._target)
-
-    def loss(self, **batch: Tensor) -> Tensor:
-        """Negative log likelihood of the step after each context."""
-        distribution = self.wrapped(**{name: batch[name] for name in self._inputs})
-        target = batch[self._target]
-        if target.numel() == distribution.batch_shape.numel():
-            # The smooth network's has no dimension for the one step that it predicts.
-            target = target.reshape(distribution.batch_shape)
-        losses = -distribution.log_prob(target)
-        if self._scaling is not None:
-            losses = losses / self._scaling(batch[self._past])[1]
-        return losses.flatten(1).mean(1) if losses.ndim > 1 else losses
-
-
 def train_model(
     estimator: Any,
     training_data: Dataset,
@@ -237,7 +143,7 @@ def train_model(
         ("training_data", "validation_data", "shuffle_buffer_length", "cache_data"),
     )
     if isinstance(estimator, DeepNPTSEstimator):
-        return _train_npts(estimator, training_data)
+        return _train_npts(estimator, training_data, validation_data)
     trainer = estimator.trainer
     seed = trainer.next_seed()
     transformation = estimator.create_transformation()
@@ -245,15 +151,18 @@ def train_model(
         module = estimator.create_lightning_module()
         if from_predictor is not None:
             module.load_state_dict(from_predictor.network.state_dict())
-        batches = estimator.create_training_data_loader([], module)
-        windows = _windows(batches, transformation, training_data)
+            mark_as_seen(module)
+        data = _ReadOnce(training_data, transformation)
+        windows = _windows(estimator.create_training_data_loader(data, module), data)
         validation = None
         if validation_data is not None:
-            batches = estimator.create_validation_data_loader([], module)
-            validation = _windows(batches, transformation, validation_data)
-        network = LibraryLosses(_model(module), windows.fields)
+            data = _ReadOnce(validation_data, transformation)
+            loader = estimator.create_validation_data_loader(data, module)
+            with about_validation_data():
+                validation = _windows(loader, data)
+        network = LibraryLosses(model_of(module), windows.fields)
         network.see_first(windows)
-        _check_training_step(module, network, windows)
+        check_steps(module, network, windows)
         with network.own_scales(windows):
             trainer.fit(network, windows, validation, seed=seed)
     return TrainOutput(
@@ -264,19 +173,55 @@ def train_model(
     )
 
 
-def _train_npts(estimator: DeepNPTSEstimator, training_data: Dataset) -> nn.Module:
+class NPTSTraining:
+    """DeepNPTS' own ``train``, which forgets the validation data that it takes."""
+
+    def train(
+        self: Any,
+        training_data: Dataset,
+        validation_data: Dataset | None = None,
+        cache_data: bool = False,
+    ) -> PyTorchPredictor:
+        """Train, and choose by validation data if there are any."""
+        network = self.train_model(training_data, validation_data, cache_data=cache_data)
+        return self.get_predictor(network)
+
+
+def mixins(estimator: type) -> tuple[type, ...]:
+    """What an estimator class needs besides a trainer.
+
+    Raises
+    ------
+    ArgumentError
+        If it has a way to train of its own, which would never be called.
+    """
+    if not estimator.train_model.__module__.startswith("gluonts."):  # type: ignore[attr-defined]
+        raise ArgumentError(
+            f"{estimator.__name__} has a train_model of its own, in whose place "
+            "ScottTrainer would train. Put what it does to the data into "
+            "create_transformation or create_training_data_loader, and leave it out."
+        )
+    return (NPTSTraining,) if issubclass(estimator, DeepNPTSEstimator) else ()
+
+
+def _train_npts(
+    estimator: Any, training_data: Dataset, validation_data: Dataset | None
+) -> nn.Module:
     """DeepNPTS, which has a loop of its own in place of Lightning's."""
     trainer = estimator.trainer
     sampler = ExpectedNumInstanceSampler(
         num_instances=1.0, min_past=estimator.context_length, min_future=1
     )
     fields = [*estimator.features_fields, estimator.target_field]
-    chain = (
+    pipeline = Pipeline.read(
         estimator.input_transform()
         + estimator.instance_splitter(sampler, is_train=True)
         + SelectFields(fields)
     )
-    windows = Pipeline.read(chain).windows(training_data)
+    windows, validation = pipeline.windows(training_data), None
+    if validation_data is not None:
+        with about_validation_data():
+            validation = pipeline.windows(validation_data).last()
     seed = trainer.next_seed()
     with isolated(seed, trainer.device):
         network: nn.Module = estimator.network_type(
@@ -289,68 +234,73 @@ def _train_npts(estimator: DeepNPTSEstimator, training_data: Dataset) -> nn.Modu
             dropout_rate=estimator.dropout_rate,
             batch_norm=estimator.batch_norm,
         )
-        trainer.fit(NPTSLosses(network, estimator), windows, seed=seed)
+        trainer.fit(NPTSLosses(network, estimator), windows, validation, seed=seed)
     return network
 
 
-def _windows(loader: Any, transformation: Transformation, dataset: Dataset) -> Any:
-    """The windows that a loader would draw from a dataset."""
+def _windows(loader: Any, dataset: _ReadOnce) -> Any:
+    """The windows that a loader would draw from the dataset behind it.
+
+    Parameters
+    ----------
+    loader
+        As GluonTS' estimators make it: a slice of transformations of transformations.
+    dataset
+        What it was made for. An estimator may have put something of its own between.
+    """
     parts: list[Transformation] = []
     while True:
-        if isinstance(loader, TransformedDataset):
+        if type(loader) is TransformedDataset:
             parts.insert(0, loader.transformation)
             loader = loader.base_dataset
-        elif hasattr(loader, "iterable"):
+        elif type(loader) in (IterableSlice, PseudoShuffled, Cyclic):
             loader = loader.iterable
         else:
             break
-    pipeline = Pipeline.read(Chain(parts))
-    return pipeline.windows(transformation.apply(dataset, is_train=True))
+    return Pipeline.read(Chain(parts)).windows(dataset.round(loader))
 
 
-def _model(module: nn.Module) -> nn.Module:
-    model = getattr(module, "model", None)
-    if not isinstance(model, nn.Module) or not callable(getattr(model, "loss", None)):
-        raise WindowLossError(
-            f"{type(module).__name__} has no model with a loss of one number a window, "
-            "as the modules of GluonTS have: module.model.loss(past_target, …)."
-        )
-    others = {id(p) for p in module.parameters()} - {id(p) for p in model.parameters()}
-    if others:
-        raise ModelError(
-            f"{type(module).__name__} has parameters outside of its model, which the "
-            "model's loss cannot train."
-        )
-    return model
+class _ReadOnce:
+    """A dataset that ends, though loaders go round in it for ever.
+
+    Parameters
+    ----------
+    dataset
+        Entries with ``start`` and ``target``.
+    transformation
+        The estimator's own, which prepares them.
+    """
+
+    class _EndError(Exception):
+        """Somebody begins anew."""
+
+    def __init__(self, dataset: Dataset, transformation: Transformation) -> None:
+        self._entries = prepared(dataset, [transformation])
+        self._begun = False
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._begun:
+            raise self._EndError
+        self._begun = True
+        yield from self._entries
+
+    def round(self, stream: Iterable[Any]) -> Iterator[Any]:
+        """The entries of a stream that goes round in this dataset, each once."""
+        first = None
+        try:
+            for entry in stream:
+                if entry is first:  # it has kept them, and gives them again
+                    return
+                first = entry if first is None else first
+                yield entry
+        except self._EndError:
+            return
 
 
-def _check_training_step(
-    module: Any, network: LibraryLosses, windows: WindowIndex
-) -> None:
-    """See that a user's own training step has the loss of its model."""
-    if type(module).training_step.__module__.startswith("gluonts."):
-        return
-    batch = _some(windows, windows.fields)
-    own = {name: batch[name].clone() for name in network.loss_fields}
-    device, training = windows.device, module.training
-    module.eval()
-    module.log = lambda *_, **__: None  # nobody listens yet
-    try:
-        with torch.no_grad():
-            with isolated(0, device):
-                found = network.loss(**own).mean()
-            with isolated(0, device):
-                expected = module.training_step(batch, 0)
-    finally:
-        del module.log
-        module.train(training)
-    expected = expected["loss"] if isinstance(expected, dict) else expected
-    if not torch.allclose(found, expected.to(found), rtol=1e-3):
-        raise WindowLossError(
-            f"{type(module).__name__}.training_step gives {float(expected):.6g}, and the "
-            f"mean of its model's loss is {float(found):.6g}; strata have weights, so "
-            "the method needs model.loss(…) to return what is trained, one loss a window."
-        )
+def made_whole(predictor: PyTorchPredictor) -> PyTorchPredictor:
+    """A predictor that was read back, with what the library's files do not say."""
+    mark_as_seen(predictor.network)
+    return predictor
 
 
 def with_trainer(arguments: dict[str, Any], trainer: Any) -> dict[str, Any]:

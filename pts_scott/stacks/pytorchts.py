@@ -2,7 +2,7 @@
 
 # No postponed annotations here: GluonTS' ``validated`` reads them as types.
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from gluonts.core import serde
@@ -20,6 +20,7 @@ from pts.model.simple_feedforward import SimpleFeedForwardPredictionNetwork
 from pts.modules import StudentTOutput
 from torch import Tensor, nn
 
+from pts_scott.errors import about_validation_data
 from pts_scott.instances import InstanceIndex
 from pts_scott.networks import NBEATSHead, observed_mean
 from pts_scott.pipelines import Pipeline
@@ -65,7 +66,8 @@ class TrainerBase(Trainer):  # type: ignore[misc]
         windows = _windows_behind(train_iter)
         validation = None
         if validation_iter is not None:
-            validation = _windows_behind(validation_iter)
+            with about_validation_data():
+                validation = _windows_behind(validation_iter)
         network = LibraryLosses(net)
         numbers = torch.linspace(0, len(windows) - 1, STATISTICS, dtype=torch.float64)
         place = self.device  # type: ignore[attr-defined]
@@ -202,6 +204,16 @@ def with_trainer(arguments: Dict[str, Any], trainer: Any) -> Dict[str, Any]:
     return {**arguments, "trainer": trainer}
 
 
+def mixins(estimator: type) -> Tuple[type, ...]:
+    """What an estimator class needs besides a trainer: nothing here."""
+    return ()
+
+
+def made_whole(predictor: Any) -> Any:
+    """A predictor that was read back, with what the library's files do not say."""
+    return predictor
+
+
 def train_model(
     estimator: Any,
     training_data: Dataset,
@@ -253,10 +265,22 @@ class RebuiltPredictor(PyTorchPredictor):  # type: ignore[misc]
         rebuilt.__dict__.update(predictor.__dict__, estimator=again)
         return rebuilt
 
+    @classmethod
+    def _made(cls, estimator: Any, device: torch.device) -> PyTorchPredictor:
+        """An untrained predictor of an estimator."""
+        with isolated(0, device):
+            network = estimator.create_training_network(device)
+            transformation = estimator.create_transformation()
+            return estimator.create_predictor(transformation, network, device)
+
     def serialize(self, path: Path) -> None:
         Predictor.serialize(self, path)
         (path / "estimator.json").write_text(serde.dump_json(self.estimator))
-        torch.save(self.prediction_net.state_dict(), path / "prediction_net_state")
+        # A forward pass may leave buffers behind that a new network does not have.
+        new = self._made(self.estimator, torch.device("cpu")).prediction_net
+        own = self.prediction_net.state_dict()
+        state = {name: own[name] for name in new.state_dict()}
+        torch.save(state, path / "prediction_net_state")
 
     @classmethod
     def deserialize(
@@ -264,10 +288,7 @@ class RebuiltPredictor(PyTorchPredictor):  # type: ignore[misc]
     ) -> "RebuiltPredictor":
         estimator = serde.load_json((path / "estimator.json").read_text())
         device = torch.device("cpu" if device is None else device)
-        with isolated(0, device):  # its initial weights are replaced
-            network = estimator.create_training_network(device)
-            transformation = estimator.create_transformation()
-            predictor = estimator.create_predictor(transformation, network, device)
+        predictor = cls._made(estimator, device)
         state = torch.load(
             path / "prediction_net_state", map_location=device, weights_only=True
         )
@@ -278,7 +299,8 @@ class RebuiltPredictor(PyTorchPredictor):  # type: ignore[misc]
 def _can_be_read_back(network: nn.Module) -> bool:
     """Whether the library can write a network down, and make it again from that."""
     try:
-        serde.load_json(serde.dump_json(network))
+        again = serde.load_json(serde.dump_json(network))
+        again.load_state_dict(network.state_dict())
     except Exception:  # each of its networks fails in a way of its own
         return False
     return True

@@ -22,13 +22,17 @@ from test_scott import STRATIFIER, reference_path, train
 
 pytest.importorskip("gluonts.torch.scaler", reason="GluonTS 0.9 has no such estimators")
 
+from gluonts.itertools import Filter, Map
 from gluonts.torch.model.d_linear import DLinearEstimator
-from gluonts.torch.model.deep_npts import DeepNPTSEstimator, DeepNPTSNetworkSmooth
+from gluonts.torch.model.deep_npts import (
+    DeepNPTSEstimator,
+    DeepNPTSNetworkDiscrete,
+    DeepNPTSNetworkSmooth,
+)
 from gluonts.torch.model.deepar import DeepAREstimator
 from gluonts.torch.model.i_transformer import ITransformerEstimator
 from gluonts.torch.model.lag_tst import LagTSTEstimator
 from gluonts.torch.model.mqf2 import MQF2MultiHorizonEstimator
-from gluonts.torch.model.mqf2._cpflows import ActNorm
 from gluonts.torch.model.patch_tst import PatchTSTEstimator
 from gluonts.torch.model.simple_feedforward import (
     SimpleFeedForwardEstimator,
@@ -36,12 +40,25 @@ from gluonts.torch.model.simple_feedforward import (
 from gluonts.torch.model.tft import TemporalFusionTransformerEstimator
 from gluonts.torch.model.tide import TiDEEstimator
 from gluonts.torch.model.wavenet import WaveNetEstimator
-from gluonts.transform import Chain
+from gluonts.transform import (
+    Chain,
+    ExpectedNumInstanceSampler,
+    FilterTransformation,
+    SelectFields,
+)
 
 from pts_scott import ScottTrainer, Stratifier, with_scott
-from pts_scott.errors import ArgumentError, UnknownArgumentError, WindowLossError
+from pts_scott.errors import (
+    ArgumentError,
+    EmptyDatasetError,
+    MixedFrequencyError,
+    ScottWarning,
+    UnknownArgumentError,
+    WindowLossError,
+)
 from pts_scott.gradients import Losses
 from pts_scott.lightning_loop import evaluate
+from pts_scott.pipelines import Pipeline
 from pts_scott.randomness import isolated
 from pts_scott.stacks import gluonts as stack
 
@@ -114,8 +131,6 @@ MODELS = {
         },
     ),
 }
-# The library's file of MQF2 does not say that its layers have seen data.
-SERIALISED = [name for name in [*MODELS, "DeepNPTS"] if name != "MQF2"]
 UNIVARIATE = [name for name, model in MODELS.items() if not model.multivariate]
 WITH_FEATURES = [name for name, model in MODELS.items() if model.features]
 
@@ -159,8 +174,8 @@ def estimator_of(name: str, features: bool = False, **trainer: Any) -> Any:
 
 
 def windows_of(estimator: Any, module: Any, data: ListDataset) -> Any:
-    loader = estimator.create_training_data_loader([], module)
-    return stack._windows(loader, estimator.create_transformation(), data)
+    entries = stack._ReadOnce(data, estimator.create_transformation())
+    return stack._windows(estimator.create_training_data_loader(entries, module), entries)
 
 
 def mean_loss(estimator: Any, module: Any, data: ListDataset) -> float:
@@ -218,6 +233,59 @@ def test_batches_hold_features_of_every_kind(name):
     assert_batches_of_the_library(estimator_of(name, features=True), data)
 
 
+class Larger(SimpleFeedForwardEstimator):
+    """A user's own, which does something to the data on their way."""
+
+    def create_training_data_loader(self, data, module, **kwargs):
+        larger = Map(lambda e: {**e, "target": 1000 * e["target"]}, data)
+        return super().create_training_data_loader(larger, module, **kwargs)
+
+
+class OnlyOne(SimpleFeedForwardEstimator):
+    def create_training_data_loader(self, data, module, **kwargs):
+        one = list(Filter(lambda entry: entry["item_id"] == "s1", data))
+        return super().create_training_data_loader(one, module, **kwargs)
+
+
+class Thinned(SimpleFeedForwardEstimator):
+    def create_transformation(self):
+        odd = FilterTransformation(lambda entry: entry["item_id"] in ("s1", "s3"))
+        return odd + super().create_transformation()
+
+
+@pytest.mark.parametrize(
+    ("own", "series", "level"),
+    [(Larger, 4, 1000), (OnlyOne, 1, 1), (Thinned, 2, 1)],
+)
+def test_what_a_users_estimator_does_to_the_data_is_done(own, series, level):
+    estimator = with_scott(own)(**LENGTHS, trainer=quiet_trainer())
+    module = estimator.create_lightning_module()
+    windows = windows_of(estimator, module, dataset(MODELS["SimpleFeedForward"]))
+    assert len(windows.series.item_ids) == series
+    assert float(windows.series.values.max()) > 5 * level
+    estimator.train(dataset(MODELS["SimpleFeedForward"]))
+
+
+@pytest.mark.parametrize("name", ["SimpleFeedForward", "DLinear", "PatchTST", "DeepAR"])
+@pytest.mark.parametrize("kind", [np.int64, np.float64])
+def test_targets_of_any_type_are_trained_on(name, kind):
+    target = (np.arange(160) % 7).astype(kind)
+    entries = [{"start": pd.Period("2024-01-01", freq="h"), "target": target}]
+    estimator = estimator_of(name, num_batches_per_epoch=2, method="plain")
+    estimator.train(entries)
+    assert np.isfinite(estimator.trainer.history["train_loss"]).all()
+
+
+def test_weeks_may_end_on_any_day():
+    arguments = {**LENGTHS, "lags_seq": [1, 2], "hidden_size": 4}
+    target = np.arange(120.0) % 7
+    entries = [{"start": pd.Period("2020-01-01", freq="W-MON"), "target": target}]
+    trainer = quiet_trainer(method="plain", num_batches_per_epoch=2)
+    with_scott(DeepAREstimator)(freq="W", **arguments, trainer=trainer).train(entries)
+    with pytest.raises(MixedFrequencyError, match="W-MON"):
+        with_scott(DeepAREstimator)(freq="W-TUE", **arguments).train(entries)
+
+
 # -- what comes out -------------------------------------------------------------------
 
 
@@ -268,8 +336,7 @@ def test_predictors_survive_into_a_fresh_process(trained, tmp_path):
     }
     data["DeepNPTS"] = data["DeepAR"]
     predictors = {**trained, "DeepNPTS": npts("scott").train(data["DeepAR"])}
-    kept = {name: predictors[name] for name in SERIALISED}
-    assert_survive_into_a_fresh_process(kept, data, tmp_path)
+    assert_survive_into_a_fresh_process(predictors, data, tmp_path)
 
 
 @pytest.mark.parametrize("name", UNIVARIATE)
@@ -378,10 +445,28 @@ class MineByPlace(DeepAREstimator):
         super().__init__(*args, **kwargs)
 
 
+class MineWithMore(DeepAREstimator):
+    def __init__(self, *args, mine=1, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.mine = mine
+
+
+class OwnTraining(DeepAREstimator):
+    def train_model(self, *args, **kwargs):
+        raise NotImplementedError
+
+
+def test_a_way_to_train_of_the_users_own_is_not_passed_over():
+    with pytest.raises(ArgumentError, match="OwnTraining has a train_model of its own"):
+        with_scott(OwnTraining)
+
+
 def test_a_users_subclass_hands_its_arguments_on():
     estimator = with_scott(Mine)(freq="h", prediction_length=4, mine=7)
     assert (estimator.mine, estimator.prediction_length) == (7, 4)
     assert with_scott(MineByPlace)("h", 4, hidden_size=8).hidden_size == 8
+    estimator = with_scott(MineWithMore)("h", 4, mine=5, hidden_size=8)
+    assert (estimator.mine, estimator.hidden_size) == (5, 8)
     with pytest.raises(UnknownArgumentError, match="Did you mean 'hidden_size'"):
         with_scott(Mine)(freq="h", prediction_length=4, hiden_size=8)
 
@@ -405,26 +490,6 @@ def test_an_estimator_can_be_pickled_after_training():
     estimator.train(dataset(MODELS["DeepAR"]))
     again = pickle.loads(pickle.dumps(estimator))
     assert len(again.trainer.history) == len(estimator.trainer.history)
-
-
-class Weighted(SimpleFeedForwardEstimator):
-    """A user's own, whose training step is not its model's loss."""
-
-    def create_lightning_module(self):
-        module = super().create_lightning_module()
-
-        class Other(type(module)):
-            def training_step(self, batch, batch_idx):
-                return 3 * super().training_step(batch, batch_idx)
-
-        module.__class__ = Other
-        return module
-
-
-def test_a_training_step_with_another_loss_is_refused():
-    estimator = with_scott(Weighted)(**LENGTHS, trainer=quiet_trainer())
-    with pytest.raises(WindowLossError, match="training_step gives"):
-        estimator.train(dataset(MODELS["SimpleFeedForward"]))
 
 
 def test_windows_that_the_model_sees_in_bins_are_clustered_by_their_values():
@@ -457,13 +522,35 @@ def test_one_seed_gives_one_model():
         torch.testing.assert_close(x, y, rtol=0, atol=0)
 
 
+def test_validation_data_without_a_window_are_named():
+    data = dataset(MODELS["DeepAR"])
+    short = [{**entry, "target": entry["target"][:3]} for entry in data]
+    with (
+        pytest.warns(ScottWarning, match="are left out"),
+        pytest.raises(EmptyDatasetError, match="^validation data: no series"),
+    ):
+        estimator_of("DeepAR").train(data, validation_data=short)
+
+
+@pytest.mark.parametrize("where", ["training", "validation"])
+def test_a_category_that_does_not_exist_is_traced_to_its_series(where):
+    data = list(dataset(MODELS["DeepAR"]))
+    bad = [dict(entry) for entry in data]
+    bad[1]["feat_static_cat"] = np.array([4])  # of four, of which the first is 0
+    estimator = estimator_of("DeepAR", features=True, num_batches_per_epoch=6)
+    pair = (bad, None) if where == "training" else (data, bad)
+    with pytest.raises(WindowLossError, match=r"fails on.*'s1 from 2024.*cardinality"):
+        estimator.train(*pair)
+
+
 def test_the_best_parameters_on_validation_data_are_kept():
     data = dataset(MODELS["DeepAR"])
     estimator = estimator_of("DeepAR", output="best", epochs=3, num_batches_per_epoch=20)
     output = estimator.train_model(data, validation_data=data)
     history = estimator.trainer.history["val_loss"].dropna()
-    loader = estimator.create_validation_data_loader([], output.trained_net)
-    last = stack._windows(loader, output.transformation, data)
+    entries = stack._ReadOnce(data, output.transformation)
+    loader = estimator.create_validation_data_loader(entries, output.trained_net)
+    last = stack._windows(loader, entries)
     losses = stack.LibraryLosses(output.trained_net.model, last.fields)
     found = float(evaluate(Losses(losses, last.fields), last))
     assert found == pytest.approx(history.min(), rel=1e-5)
@@ -472,15 +559,12 @@ def test_the_best_parameters_on_validation_data_are_kept():
 # -- two that are not like the others -------------------------------------------------
 
 
-def npts(method: str, **arguments: Any) -> Any:
-    trainer = quiet_trainer(
-        method=method,
-        optimizer="adam",
-        learning_rate=1e-2,
-        num_batches_per_epoch=60,
-        batch_size=8,
+def npts(method: str, network_type: Any = DeepNPTSNetworkDiscrete, **more: Any) -> Any:
+    settings = {"optimizer": "adam", "learning_rate": 1e-2, "num_batches_per_epoch": 60}
+    trainer = quiet_trainer(method=method, batch_size=8, **settings, **more)
+    return with_scott(DeepNPTSEstimator)(
+        "h", 4, 12, trainer=trainer, network_type=network_type
     )
-    return with_scott(DeepNPTSEstimator)("h", 4, 12, trainer=trainer, **arguments)
 
 
 @pytest.mark.parametrize("method", ["scott", "plain"])
@@ -497,46 +581,42 @@ def test_deep_npts_trains_though_it_has_a_loop_of_its_own(method):
         with_scott(DeepNPTSEstimator)("h", 4, 12, epochs=3)
 
 
+def test_deep_npts_minds_validation_data():
+    estimator, data = npts("scott", output="best", epochs=3), dataset(MODELS["DeepAR"])
+    predictor = estimator.train(data, validation_data=data)
+    losses = estimator.trainer.history["val_loss"].dropna()
+    assert len(losses) == 3
+    network = predictor.network.net
+    last = Pipeline.read(npts_chain(estimator)).windows(data).last()
+    found = evaluate(Losses(stack.NPTSLosses(network, estimator), last.fields), last)
+    assert float(found) == pytest.approx(losses.min(), rel=1e-5)
+
+
+def npts_chain(estimator: Any) -> Chain:
+    sampler = ExpectedNumInstanceSampler(
+        num_instances=1.0, min_past=estimator.context_length, min_future=1
+    )
+    fields = [*estimator.features_fields, estimator.target_field]
+    splitter = estimator.instance_splitter(sampler, is_train=True)
+    return estimator.input_transform() + splitter + SelectFields(fields)
+
+
+def test_batches_of_deep_npts_are_those_of_the_librarys_splitter():
+    estimator, data = npts("scott"), dataset(MODELS["DeepAR"], missing=True)
+    chain = npts_chain(estimator)
+    windows = Pipeline.read(chain).windows(data)
+    numbers = torch.arange(0, len(windows), 11)
+    splits = [splits_of(windows)[number] for number in numbers.tolist()]
+    expected = library_batch(chain, list(data), splits)
+    for key, values in windows.gather(numbers).items():
+        torch.testing.assert_close(values, expected[key], rtol=0, atol=0, equal_nan=True)
+
+
 def test_the_smooth_network_of_deep_npts_trains_too():
     estimator = npts("scott", network_type=DeepNPTSNetworkSmooth)
     estimator.train(dataset(MODELS["DeepAR"]))
     history = estimator.trainer.history["train_loss"]
     assert history.tail(2).mean() < history.head(2).mean()
-
-
-@pytest.mark.parametrize("energy", [False, True])
-def test_mqf2_has_one_loss_a_window_whose_mean_is_the_librarys(energy, tmp_path):
-    data = dataset(MODELS["DeepAR"])
-    estimator = with_scott(MQF2MultiHorizonEstimator)(
-        **MODELS["MQF2"].arguments,
-        is_energy_score=energy,
-        es_num_samples=5,
-        dropout_rate=0.0,
-        trainer=quiet_trainer(batch_size=4, learning_rate=1e-4),
-    )
-    with isolated(1, torch.device("cpu")):
-        module = estimator.create_lightning_module().eval()
-    windows = windows_of(estimator, module, data)
-    network = stack.LibraryLosses(module.model, windows.fields)
-    network.see_first(windows)
-    batch = windows.gather(torch.arange(40, 46))
-    module.log = lambda *args, **kwargs: None
-    with isolated(2, torch.device("cpu")):
-        found = network.loss(**{n: batch[n] for n in network.loss_fields})
-    with isolated(2, torch.device("cpu")):
-        expected = module.training_step(batch, 0)
-    assert found.shape == (6,)
-    torch.testing.assert_close(found.mean(), expected, rtol=1e-4, atol=1e-5)
-    predictor = estimator.train(data)
-    # Why its row in the docs says that it is not serialised: the library's layers keep
-    # that they have seen data in an attribute, which no file has.
-    predictor.serialize(tmp_path)
-    again = type(predictor).deserialize(tmp_path)
-    seen = [
-        {m.initialized for m in p.network.modules() if isinstance(m, ActNorm)}
-        for p in (predictor, again)
-    ]
-    assert seen == [{True}, {False}]
 
 
 @pytest.mark.parametrize("method", ["scott", "plain"])
@@ -560,16 +640,8 @@ def test_fast_equals_the_plain_reference(name, method):
 
 
 #: The docs' table: which model is held to which tests above.
-CONTRACT = {
-    name: {
-        "trains": True,
-        "loss falls": True,
-        "predicts": True,
-        "serialises": name in SERIALISED,
-        "backtests": True,
-    }
-    for name in [*MODELS, "DeepNPTS"]
-}
+COLUMNS = ("trains", "loss falls", "predicts", "serialises", "backtests")
+CONTRACT = {name: dict.fromkeys(COLUMNS, True) for name in [*MODELS, "DeepNPTS"]}
 
 
 def test_the_documentation_says_what_the_tests_show():
