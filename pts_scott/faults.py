@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from pts_scott.errors import shorten
-from pts_scott.gradients import Gradients, Losses
+from pts_scott.gradients import Gradients, Losses, largest_square, squared_norm
 from pts_scott.window_gradients import undisturbed
 from pts_scott.windows import WindowIndex
 
@@ -15,7 +17,7 @@ AT_MOST = 2**16  # windows that are looked at: an anchor may have all there are
 
 
 def culprits(gradients: Gradients, windows: WindowIndex, numbers: Tensor) -> Tensor:
-    """Some of the windows whose own loss, or gradient, is not finite.
+    """Some of the windows whose own loss, or gradient, is not finite, or far too large.
 
     Parameters
     ----------
@@ -70,7 +72,8 @@ def _finite_gradient(gradients: Gradients, windows: WindowIndex, number: Tensor)
     losses = gradients.losses
     loss = losses(windows.gather(number, losses.fields)).sum()
     found = torch.autograd.grad(loss, gradients.parameters, allow_unused=True)
-    return all(g is None or bool(g.isfinite().all()) for g in found)
+    dense = [g.to_dense() if g.is_sparse else g for g in found if g is not None]
+    return math.isfinite(squared_norm(dense, largest_square(gradients.parameters)))
 
 
 def name_windows(windows: WindowIndex, numbers: Tensor) -> str:

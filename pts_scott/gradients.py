@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -407,12 +408,29 @@ _Pair = Callable[
 ]
 
 
-def squared_norm(tensors: Sequence[Tensor]) -> Tensor:
-    """‖v‖² over all tensors, as a tensor: nothing waits for the device.
+def squared_norm(tensors: Sequence[Tensor], largest: float = math.inf) -> Tensor:
+    """‖v‖² over all tensors, as a tensor: nothing waits for an accelerator.
 
-    In double precision: the square of a norm may overflow where the gradient does not.
+    Parameters
+    ----------
+    tensors
+        v.
+    largest
+        What is more than this is infinite, on the CPU.
     """
-    return torch.stack(torch._foreach_norm(list(tensors))).double().square().sum()
+    squared = torch.stack(torch._foreach_norm(list(tensors))).double().square().sum()
+    if squared.device.type == "cpu":
+        if not math.isfinite(squared):  # a norm in single precision overflows early
+            squared = torch.stack([t.double().square().sum() for t in tensors]).sum()
+        if not float(squared) <= largest:
+            squared = torch.full_like(squared, math.inf)
+    return squared
+
+
+def largest_square(parameters: Iterable[Tensor]) -> float:
+    """The largest ‖v‖² of which an optimizer's second moments can be kept."""
+    single = torch.finfo(torch.float32).max
+    return max(single, min(torch.finfo(p.dtype).max for p in parameters))
 
 
 def mean_loss(losses: Losses, batches: Iterable[Batch]) -> Tensor:

@@ -64,6 +64,13 @@ class Kept:
 
     def restore(self) -> None:
         """Put the kept parameters into the network."""
+        if self._output == "best" and self._validated and self._copy is None:
+            warnings.warn(
+                "no validation loss was finite, so output='best' returns the last "
+                "parameters; look at the validation data.",
+                ScottWarning,
+                stacklevel=2,
+            )
         if self._output == "best" and not self._validated:
             warnings.warn(
                 "training ended before the first validation, so output='best' returns "

@@ -24,14 +24,15 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from pts_scott import __version__
 from pts_scott.budget import Budget, History, Stopwatch
 from pts_scott.errors import (
-    FaultWarning,
+    DamagedCheckpointError,
     ProcessError,
     ScottError,
     ScottWarning,
     WindowLossError,
     cause,
 )
-from pts_scott.faults import culprits, failing, name_windows
+from pts_scott.fault_log import FaultLog
+from pts_scott.faults import failing, name_windows
 from pts_scott.fused import FusedStep, can_fuse
 from pts_scott.gradients import Gradients, Losses, mean_loss, set_buffers
 from pts_scott.kept import Kept
@@ -47,7 +48,24 @@ EVALUATION_BATCH = 1024
 LOG_SECONDS = 0.1
 KEY = "pts_scott"  # of our own part in Lightning's checkpoints
 FORMAT = 1
-DIVERGED = 100.0  # times its first size: a loss from which no run has come back
+#: What that part holds, besides format and version.
+STATE: dict[str, type | tuple[type, ...]] = {
+    "identity": dict,
+    "between": bool,
+    "finished": bool,
+    "budget": list,
+    "steps": int,
+    "outer": int,
+    "seconds": float,
+    "latest": (float, type(None)),
+    "faults": dict,
+    "random": list,
+    "buffers": dict,
+    "generators": dict,
+    "scott": dict,
+    "kept": dict,
+    "history": dict,
+}
 
 
 @dataclass(frozen=True)
@@ -113,17 +131,16 @@ class OuterLoopModule(pl.LightningModule):
         self.clock = Stopwatch()
         self.steps = 0
         self.outer = 0
-        self.skipped = 0
+        self.faults = FaultLog(
+            gradients, windows, plan.skip_limit, lambda: self.processes.first
+        )
         #: Whether the run has come to its end; a checkpoint says so.
         self.finished = False
-        #: Whether training ended because nothing was finite any more.
-        self.gave_up = False
         self._stop_asked = False
-        self._in_a_row = 0  # steps that were skipped
+        self._between = False
         self._logged = -math.inf
         self._latest: float | None = None  # loss by which a scheduler has yet to decide
-        self._first_loss = math.nan
-        self._diverged = False
+        self._latest_loss = math.nan
         self._random: dict[str, Any] | None = None  # of a checkpoint, still to be set
         self.strata_count = len(strata) if strata is not None else len(windows)
         self._anchor_size = plan.settings.anchor_size(strata, windows)
@@ -271,15 +288,16 @@ class OuterLoopModule(pl.LightningModule):
         losses, squared_norm = report.read()
         good = [loss for loss in losses if not math.isnan(loss)]
         train_loss = sum(good) / len(good) if good else math.nan
-        if len(good) == len(losses):
-            self._in_a_row = 0
-        else:
-            self._count_skipped(report, losses)
+        self.clock.stop()  # the search for the windows behind a fault is not training
+        self.faults.see(report, losses, self.steps)
+        self.clock.start()
+        if self.faults.gave_up:
+            self.trainer.should_stop = True
         spent = {
             "gradients": self.gradients.count,
             "anchors": self.scott.anchors,
             "seconds": self.clock.seconds,
-            "skipped": self.skipped,
+            "skipped": self.faults.skipped,
         }
         self.outer += 1
         if report.steps == 0:  # an anchor, then a budget at its end or a length of zero
@@ -293,74 +311,16 @@ class OuterLoopModule(pl.LightningModule):
             update_norm=math.sqrt(squared_norm),
             **spent,
         )
-        if self.validation is None:
-            self._latest = train_loss
-        self._look_for_divergence(train_loss)
+        if not math.isnan(train_loss):  # else not a step of this outer loop was finite
+            self._latest_loss = train_loss
+            if self.validation is None:
+                self._latest = train_loss
+            self.faults.see_loss(train_loss, self.steps)
         if self._somebody_listens():
-            self.log("train_loss", train_loss, prog_bar=True, batch_size=1)
+            # Callbacks take what is not finite for the end of training; it was skipped.
+            if not math.isnan(self._latest_loss):
+                self.log("train_loss", self._latest_loss, prog_bar=True, batch_size=1)
             self.log("done", self.spent(), prog_bar=True, batch_size=1)
-
-    def _look_for_divergence(self, loss: float) -> None:
-        if math.isnan(loss):  # not a step of this outer loop was finite
-            return
-        if math.isnan(self._first_loss):
-            self._first_loss = loss
-        rise = loss - self._first_loss
-        if self._diverged or rise <= DIVERGED * max(abs(self._first_loss), 1.0):
-            return
-        self._diverged = True
-        self._warn(
-            f"the loss is {loss:.4g} at step {self.steps} and began at "
-            f"{self._first_loss:.4g}: training diverges. Lower learning_rate, or set "
-            "clip_gradient.",
-            ScottWarning,
-        )
-
-    def _count_skipped(self, report: OuterLoop, losses: list[float]) -> None:
-        """Count steps whose loss or gradient was not finite, and say whose it was."""
-        finite = [not math.isnan(loss) for loss in losses]
-        first = finite.index(False)
-        if report.undone:  # no step of it is left
-            self.skipped += len(finite)
-            self._in_a_row += 1
-        else:
-            self.skipped += finite.count(False)
-            trailing = finite[::-1].index(True) if True in finite else len(finite)
-            self._in_a_row = trailing + (0 if True in finite else self._in_a_row)
-        # The step before may have done it, if nobody looked at its gradient.
-        numbers = list(report.windows[max(0, first - 1) : first + 1])
-        if self.plan.settings.has_anchor and report.anchor_windows is not None:
-            numbers.append(report.anchor_windows)
-        with self._clock_stands_still():
-            bad = culprits(self.gradients, self.windows, torch.cat(numbers))
-        which = name_windows(self.windows, bad)
-        step = self.steps - len(finite) + first + 1
-        self._warn(
-            f"step {step} was skipped, because its loss or gradient is not finite; it "
-            f"comes from {which}. Look at these values, lower learning_rate, or set "
-            f"clip_gradient ({self.skipped} of {self.steps} steps were skipped so far).",
-            FaultWarning,
-        )
-        if self._in_a_row >= self.plan.skip_limit:
-            self._warn(
-                f"training ends: {self._in_a_row} steps in a row were not finite. The "
-                "parameters are those before them. If no window is to blame, training "
-                "diverges: lower learning_rate, or set clip_gradient.",
-                FaultWarning,
-            )
-            self.gave_up = self.trainer.should_stop = True
-
-    def _warn(self, message: str, category: type[Warning]) -> None:
-        if self.processes.first:
-            warnings.warn(message, category, stacklevel=3)
-
-    @contextmanager
-    def _clock_stands_still(self) -> Iterator[None]:
-        self.clock.stop()
-        try:
-            yield
-        finally:
-            self.clock.start()
 
     def _somebody_listens(self) -> bool:
         """Whether to log now: Lightning's log takes as long as a small step.
@@ -439,6 +399,13 @@ class OuterLoopModule(pl.LightningModule):
                     f"process {rank} trains another model, or on other data, than "
                     f"process {group.rank}; start all with the same script and data."
                 )
+        behind = [self.steps, self.outer, self.gradients.count]
+        if any(other != behind for other in group.gathered(behind)):
+            raise ProcessError(
+                "the processes do not begin at the same step: some have found a "
+                "checkpoint, and others another one, or none. The folder of checkpoints "
+                "must be one that all hosts share."
+            )
         # Each process drew a seed of its own if none was given: the first one's counts.
         self.generators.load_state_dict(group.gathered(self.generators.state_dict())[0])
         torch.manual_seed(torch.initial_seed() + group.rank)  # dropout's masks differ
@@ -535,12 +502,33 @@ class OuterLoopModule(pl.LightningModule):
 
     # -- the run, written down ------------------------------------------------------
 
+    @contextmanager
+    def between_loops(self) -> Iterator[None]:
+        """A block in which nothing is under way, so that a run can go on from there."""
+        self._between = True
+        try:
+            yield
+        finally:
+            self._between = False
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         run = {"format": FORMAT, "version": __version__, "identity": self.identity}
+        run["between"] = self._between
         checkpoint[KEY] = {**run, **self.state_dict_of_run()}
+        if self._between:
+            # The loop that Lightning has made ready has not begun.
+            loops = checkpoint["loops"]["fit_loop"]
+            for part in loops["epoch_loop.batch_progress"].values():
+                if isinstance(part, dict):
+                    part["ready"] = part["completed"]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.load_state_dict_of_run(checkpoint[KEY])
+        """Go on with a run; whatever ended it, it has not ended any more."""
+        with intact():
+            self._check_parameters(checkpoint)
+            self.load_state_dict_of_run(checkpoint[KEY])
+        self.finished = False
+        self.faults.go_on()
 
     def state_dict_of_run(self) -> dict[str, Any]:
         """All that the rest of the run depends on and Lightning does not keep."""
@@ -552,13 +540,9 @@ class OuterLoopModule(pl.LightningModule):
             "budget": [budget.steps, budget.seconds, budget.gradients],
             "steps": self.steps,
             "outer": self.outer,
-            "skipped": self.skipped,
-            "gave_up": self.gave_up,
-            "in_a_row": self._in_a_row,
             "seconds": self.clock.seconds,
             "latest": self._latest,
-            "first_loss": self._first_loss,
-            "diverged": self._diverged,
+            "faults": self.faults.state_dict(),
             "random": self.processes.gathered(random),
             "buffers": {name: buffer.clone() for name, buffer in buffers},
             "generators": self.generators.state_dict(),
@@ -569,10 +553,10 @@ class OuterLoopModule(pl.LightningModule):
 
     def load_state_dict_of_run(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        for name in ("finished", "steps", "outer", "skipped", "gave_up"):
+        for name in ("finished", "steps", "outer"):
             setattr(self, name, state[name])
-        self._in_a_row, self._latest = state["in_a_row"], state["latest"]
-        self._first_loss, self._diverged = state["first_loss"], state["diverged"]
+        self._latest = state["latest"]
+        self.faults.load_state_dict(state["faults"])
         self.clock = Stopwatch(state["seconds"])
         set_buffers(self.losses, state["buffers"])
         self.generators.load_state_dict(state["generators"])
@@ -582,6 +566,29 @@ class OuterLoopModule(pl.LightningModule):
         random = state["random"]
         self._random = random[min(self._rank(), len(random) - 1)]
 
+    def is_beyond(self, state: dict[str, Any]) -> bool:
+        """Whether the run of a checkpoint has used up the budget that there is now."""
+        budget, cost = self.plan.budget, self._first_cost
+        with intact():
+            count = state["scott"]["gradients"]
+            return not budget.allows(state["steps"], state["seconds"], count, cost)
+
+    def restore(self, checkpoint: dict[str, Any]) -> None:
+        """Take the result of a run that is not trained any further."""
+        with intact():
+            self._check_parameters(checkpoint)
+            self.load_state_dict_of_run(checkpoint[KEY])  # first: buffers' shapes
+            self.load_state_dict(checkpoint["state_dict"])
+        self.finished = True
+        self.finish()
+
+    def _check_parameters(self, checkpoint: dict[str, Any]) -> None:
+        """See that the parameters are those that the run had."""
+        found = checkpoint["state_dict"]
+        for name, parameter in self.named_parameters():
+            if found[name].shape != parameter.shape:
+                raise ValueError(f"{name} has shape {tuple(found[name].shape)}")
+
     def _rank(self) -> int:
         return self.trainer.global_rank if self._trainer is not None else 0
 
@@ -589,6 +596,26 @@ class OuterLoopModule(pl.LightningModule):
         """Stop the clock, and leave the parameters that training returns."""
         self.clock.stop()
         self._kept.restore()
+
+
+@contextmanager
+def intact() -> Iterator[None]:
+    """A block that reads a checkpoint, which may hold anything.
+
+    Raises
+    ------
+    DamagedCheckpointError
+        In place of what comes of that.
+    """
+    try:
+        yield
+    except ScottError:
+        raise
+    except Exception as error:
+        raise DamagedCheckpointError(
+            f"the checkpoint does not hold what was written ({cause(error)}); it was "
+            "changed since then. Remove it to start again."
+        ) from error
 
 
 def evaluate(

@@ -19,6 +19,7 @@ from pts_scott.errors import (
     cause,
     quote,
 )
+from pts_scott.faults import failing, name_windows
 from pts_scott.gradients import Buffers, Losses
 from pts_scott.instances import InstanceIndex
 from pts_scott.windows import Batch, WindowIndex
@@ -164,7 +165,10 @@ def _check_one_loss_a_window(
     with losses.mode(training), torch.no_grad():
         batch = windows.gather(numbers, losses.fields)  # once: a step may be random
         with _same_buffers(losses):
-            together = _probe(losses, {name: x.clone() for name, x in batch.items()})
+            try:
+                together = _probe(losses, {name: x.clone() for name, x in batch.items()})
+            except WindowLossError as error:
+                raise _of_one_window(error, losses, windows, numbers) from error
         _check_shape(losses.name, together, len(numbers))
         if _differ(before, _random_states(windows.device)):
             return  # random even in evaluation, as diffusion is: nothing to compare
@@ -183,6 +187,19 @@ def _check_one_loss_a_window(
         )
 
 
+def _of_one_window(
+    error: WindowLossError, losses: Losses, windows: WindowIndex, numbers: torch.Tensor
+) -> WindowLossError:
+    """The error, with the window that alone is to blame, if not all of them are."""
+    bad = [n for n in numbers.split(1) if failing(losses, windows, n) is not None]
+    if not 0 < len(bad) < len(numbers):
+        return error
+    return WindowLossError(
+        f"{error} It fails on {name_windows(windows, torch.cat(bad))}. Look at the "
+        "values and features there: a category, say, must be below its cardinality."
+    )
+
+
 def _probe(losses: Losses, batch: Batch) -> torch.Tensor:
     """The losses of a few windows, or what the network makes of them instead."""
     name = losses.name
@@ -192,7 +209,7 @@ def _probe(losses: Losses, batch: Batch) -> torch.Tensor:
     except Exception as error:
         shapes = ", ".join(f"{k} {tuple(batch[k].shape)}" for k in losses.fields)
         raise WindowLossError(
-            f"{name}.loss failed on a batch with {shapes}: {cause(error)}"
+            f"{name}.loss failed on a batch with {shapes}: {cause(error)}."
         ) from error
     if not isinstance(loss, torch.Tensor):
         raise WindowLossError(

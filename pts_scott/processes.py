@@ -7,7 +7,9 @@ same step, and as many processes as one likes take the step that one would have 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -104,14 +106,45 @@ class ProcessGroup(Processes):
         return values
 
     def _reduce(self, tensor: Tensor) -> None:
-        try:
-            dist.all_reduce(tensor)
-        except RuntimeError as error:  # a peer has closed its connection
-            raise ProcessError(
-                f"process {self.rank} of {self.size} has lost another one, which has "
-                "died or cannot be reached; training ends. Start it again with "
-                "resume=True to go on from the last checkpoint."
-            ) from error
+        dist.all_reduce(tensor)
+
+
+# What torch says, in the words of gloo, NCCL and the store in which processes meet, when
+# another one is gone or does not answer.
+LOST = re.compile(
+    r"gloo|nccl|connection (was )?(reset|closed|refused)|tcpstore|socket|broken pipe"
+    r"|timed out",
+    re.IGNORECASE,
+)
+
+
+@contextmanager
+def told_apart() -> Iterator[None]:
+    """A block in which the loss of another process is told apart from other errors.
+
+    Processes wait for each other in many places, Lightning's own among them.
+
+    Raises
+    ------
+    ProcessError
+        In place of what torch says.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not (isinstance(error, dist.DistError) or LOST.search(str(error))):
+            raise
+        raise ProcessError(
+            f"process {_rank()} has lost another one, which has died or cannot be "
+            "reached; training ends. Start it again with resume=True to go on from the "
+            "last checkpoint."
+        ) from error
+
+
+def _rank() -> str:
+    if not dist.is_initialized():
+        return "of this script"
+    return f"{dist.get_rank()} of {dist.get_world_size()}"
 
 
 def nothing(parameters: Tensors) -> Update:

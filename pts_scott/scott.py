@@ -20,6 +20,7 @@ from pts_scott.gradients import (
     Gradients,
     Tensors,
     Update,
+    largest_square,
     own_tensors,
     squared_norm,
 )
@@ -33,6 +34,7 @@ METHODS = ("scott", "scsg", "svrg", "stratified", "plain")
 
 MAX_PASS = 4096  # windows in one pass; larger anchors (SVRG's) are summed up
 DRAWN_AHEAD = 4096  # windows of anchors that are drawn together
+CAREFUL = 50  # outer loops after a fault, in which every step is looked at
 
 
 @dataclass(frozen=True)
@@ -245,12 +247,17 @@ class Scott:
         self.fused = fused
         #: Where a loop began, if its steps are made without a look at every gradient.
         self.undo: Undo | None = None
+        self._careful = 0  # outer loops in which one looks all the same
         self.processes = processes or Processes()
         device = gradients.parameters[0].device
         wait = device.type == "cpu" or gradients.stochastic
         self.deferred = not wait if deferred is None else deferred
         gamma = settings.gamma if settings.has_anchor else None
         self._early_stop = _EarlyStop(gamma, device)
+        # Beyond this, an optimizer's second moments would overflow, for ever.
+        self._largest = math.inf
+        if clip_gradient is None:
+            self._largest = largest_square(gradients.parameters)
         self._skipped = torch.tensor(math.nan, device=device)  # the loss of such a step
         self._unasked = torch.zeros((), device=device)  # the norm of a step not looked at
         self._ahead: Tensor | None = None  # windows drawn for a step that was not made
@@ -291,16 +298,19 @@ class Scott:
         norms: list[Tensor] = []
         drawn: list[Tensor] = []
         self._early_stop.begin()
-        if self.fused is not None:
+        careful = self._careful > 0
+        unseen = None if careful else self.undo
+        if self.fused is not None and not careful:
             self.fused.keep(self.snapshot)
-        elif self.undo is not None:
-            self.undo.keep()
+        elif unseen is not None:
+            unseen.keep()
         more = length > 0 and not exhausted()
         while more:  # line 3
             windows, weights = self._draw()  # line 4: ξ(t,k)
             self.at_hand = windows
             if self.fused is not None and len(windows) <= MAX_PASS:
-                loss, norm = self._fused_step(windows, weights, anchor, coefficient)
+                step = self._careful_step if careful else self._fused_step
+                loss, norm = step(windows, weights, anchor, coefficient)
                 more = len(losses) + 1 < length and not exhausted()
             else:
                 v = self._direction(windows, weights, anchor, coefficient)  # line 5
@@ -309,8 +319,10 @@ class Scott:
                     break
                 more = len(losses) + 1 < length and not exhausted()
                 # The norm of a large v takes its time: here it is asked for, or reported.
-                asked = self.undo is None or not more
-                norm = squared_norm(v.direction) if asked else self._unasked
+                asked = unseen is None or not more
+                norm = self._unasked
+                if asked:
+                    norm = squared_norm(v.direction, self._largest)
                 loss = self._update(v, norm)  # line 6
                 del v  # the next gradients need the room
             losses.append(loss)
@@ -389,6 +401,18 @@ class Scott:
             return self.fused.inner(windows, self.snapshot, anchor, coefficient)
         return self.fused.plain(windows, weights)
 
+    def _careful_step(
+        self, windows: Tensor, weights: Tensor | None, anchor: Tensors, coefficient: float
+    ) -> Outcome:
+        """The same, taken back at once if it was not finite."""
+        assert self.fused is not None
+        self.fused.keep()
+        loss, norm = self._fused_step(windows, weights, anchor, coefficient)
+        if not math.isfinite(loss) or not math.isfinite(norm):
+            self.fused.take_back()
+            loss = self._skipped
+        return Outcome(loss, norm)
+
     def _direction(
         self, windows: Tensor, weights: Tensor | None, anchor: Tensors, coefficient: float
     ) -> Update:
@@ -438,14 +462,15 @@ class Scott:
         direction, loss = v
         if self.deferred:
             # Nobody waits for the answer: what is not finite becomes a step along zero.
-            ok = squared.isfinite() & loss.isfinite()
+            ok = squared.isfinite() & (squared <= self._largest) & loss.isfinite()
             direction = tuple(torch.where(ok, x, 0.0) for x in direction)
             squared, loss = torch.where(ok, squared, 0.0), torch.where(ok, loss, math.nan)
         elif not math.isfinite(loss) or not (math.isfinite(squared) or self._overflows()):
             return self._skipped
         if self.clip_gradient is not None:
             direction = tuple(own_tensors(direction))
-            torch._foreach_mul_(direction, clip_scale(squared, self.clip_gradient))
+            shorter = clip_scale(squared, self.clip_gradient)
+            torch._foreach_mul_(direction, shorter.to(self.gradients.dtype))
         parameters, scale = self.gradients.parameters, self.gradients.scale
         for parameter, value in zip(parameters, direction, strict=True):
             parameter.grad = value if scale == 1.0 else scale * value
@@ -468,7 +493,10 @@ class Scott:
         if not losses:
             return OuterLoop(0)
         numbers, undone = torch.stack([*losses, *norms]), False
-        if self.fused is not None:
+        if self._careful:
+            faulty = any(loss is self._skipped for loss in losses)
+            self._careful = CAREFUL if faulty else self._careful - 1
+        elif self.fused is not None:
             # Its steps were made before anybody could look: now is the time.
             undone = not all(map(math.isfinite, numbers.tolist()))
             if undone:
@@ -476,6 +504,8 @@ class Scott:
         elif self.undo is not None and self.undo.is_due():
             self.undo.take_back()
             undone = True
+        if undone:  # what did it may come again: then one step is lost, not a loop
+            self._careful = CAREFUL
         return OuterLoop(len(losses), numbers, undone, windows, self._anchor_windows)
 
     def state_dict(self) -> dict[str, Any]:
@@ -488,13 +518,14 @@ class Scott:
             "anchors": self.anchors,
             "gradients": self.gradients.count,
             "ahead": self._ahead,
+            "careful": self._careful,
             "draws": self.draws.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         self.anchors, self.gradients.count = state["anchors"], state["gradients"]
-        ahead = state["ahead"]
+        self._careful, ahead = state["careful"], state["ahead"]
         device = self.gradients.parameters[0].device
         self._ahead = None if ahead is None else ahead.to(device)
         self.draws.load_state_dict(state["draws"])

@@ -7,13 +7,29 @@ environment and their launch are Lightning's, and the sum is `ProcessGroup`'s.
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import torch.distributed as dist
 from lightning.pytorch.strategies import DDPStrategy
 
 
+def is_shared(strategy: Any) -> bool:
+    """Whether what a user gives as ``strategy`` means several processes."""
+    return strategy == "ddp" or type(strategy) is DDPStrategy
+
+
 class SharedGradients(DDPStrategy):
     """``strategy="ddp"`` of a `ScottTrainer`."""
+
+    @classmethod
+    def like(cls, strategy: Any) -> SharedGradients:
+        """One that waits as long for a process, and by the same means, as the given."""
+        if not isinstance(strategy, DDPStrategy):
+            return cls()
+        return cls(
+            timeout=strategy._timeout,
+            process_group_backend=strategy._process_group_backend,
+        )
 
     def configure_ddp(self) -> None:
         """Begin with the parameters of the first process; wrap nothing."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import os
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,32 +30,30 @@ from pts_scott._arguments import (
     whole_number,
 )
 from pts_scott.budget import Budget, History
-from pts_scott.checkpoints import (
-    CheckpointFiles,
-    Checkpoints,
-    WriteCheckpoints,
-    check_same_run,
-    identity_of,
-)
-from pts_scott.checkpoints import read as read_checkpoint
+from pts_scott.checkpoint_files import CheckpointFiles, held
+from pts_scott.checkpoint_files import read as read_checkpoint
+from pts_scott.checkpoints import Checkpoints, WriteCheckpoints
 from pts_scott.errors import (
     ArgumentError,
+    CheckpointMismatchError,
     ModelError,
     ScottWarning,
     about_validation_data,
 )
 from pts_scott.gradients import Gradients, Losses
+from pts_scott.identity import check_same_run, describe_optimizer, identity_of
 from pts_scott.interruption import interruptible
 from pts_scott.lightning_loop import KEY, OuterLoopModule, Plan
 from pts_scott.model_checks import (
     check_model,
     training_effects,
 )
+from pts_scott.processes import told_apart
 from pts_scott.randomness import Generators, fresh_seed, isolated
 from pts_scott.scott import METHODS, Settings
 from pts_scott.stacks import stack
 from pts_scott.strata import Strata, default_stratifier
-from pts_scott.strategy import SharedGradients
+from pts_scott.strategy import SharedGradients, is_shared
 from pts_scott.stratifier import Stratifier
 from pts_scott.threads import (
     choose_threads,
@@ -64,6 +63,7 @@ from pts_scott.threads import (
 )
 from pts_scott.trainer_checks import (
     MIXED,
+    check_other_writers,
     check_trainer_kwargs,
     check_validation,
     has_compiler,
@@ -178,8 +178,9 @@ class ScottTrainer(stack.TrainerBase):
     checkpoint_seconds : float
         Seconds that checkpoints took in the last run; not in the history's seconds.
     interrupted, gave_up : bool
-        Whether the last run was ended by Ctrl-C, or by ``skip_limit`` steps in a row that
-        were not finite.
+        Whether the last run was ended by Ctrl-C (or by a checkpoint that could not be
+        written, if that is asked for), or by ``skip_limit`` steps in a row that were not
+        finite.
     lightning : lightning.Trainer or None
         Lightning's own trainer of the last run.
 
@@ -392,17 +393,27 @@ class ScottTrainer(stack.TrainerBase):
                 self._plan(),
                 Generators.from_seed(seed, self.device),
                 self._history,
-                identity_of(losses, windows, self.strata, self._decisive_settings()),
+                identity_of(
+                    losses,
+                    windows,
+                    self.strata,
+                    validation_windows,
+                    self._decisive_settings(list(losses.trainable().values())),
+                ),
             )
             self._run(module)
         losses.eval()
 
-    def _decisive_settings(self) -> dict[str, Any]:
+    def _decisive_settings(self, parameters: list[nn.Parameter]) -> dict[str, Any]:
         """What a resumed run must have in common with the one before."""
-        optimizer = self.optimizer if isinstance(self.optimizer, str) else "a function"
+        optimizer, scheduler = self.optimizer, self.scheduler
+        if self.checkpoint is not None and not isinstance(optimizer, str):
+            optimizer = describe_optimizer(self._make_optimizer(parameters))
         return {
             **dataclasses.asdict(self.settings),
-            "optimizer": optimizer,
+            "seed": self.seed,
+            "optimizer": optimizer if isinstance(optimizer, str) else "a function",
+            "scheduler": getattr(scheduler, "__qualname__", scheduler and "a function"),
             "learning_rate": self.learning_rate,
             "weight_decay": self.weight_decay,
             "coefficient": self.coefficient,
@@ -545,6 +556,7 @@ class ScottTrainer(stack.TrainerBase):
 
     def _run(self, module: OuterLoopModule) -> None:
         callbacks, files = self._callbacks(), CheckpointFiles()
+        self.checkpoint_seconds = 0.0
         for callback, state in self._fresh:
             vars(callback).clear()
             vars(callback).update(copy.deepcopy(state))
@@ -554,37 +566,49 @@ class ScottTrainer(stack.TrainerBase):
             callbacks.append(writer)
         start = self._checkpoint_to_resume(module)
         self.lightning = self._make_lightning(module, callbacks, files)
-        self.interrupted, self.gave_up = False, module.gave_up
+        self.interrupted, self.gave_up = False, module.faults.gave_up
         if module.finished:
             return
-        with warnings.catch_warnings(), interruptible(module.interrupt):
+        with warnings.catch_warnings(), interruptible(module.interrupt), self._held():
             # Lightning's own, about its use of torch; nobody here can change it.
             warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
             # And about layers that stay in evaluation mode on purpose.
             warnings.filterwarnings("ignore", "Found .* in eval mode at the start")
-            self.lightning.fit(
-                module, _Iterable(module.outer_loops), [0], ckpt_path=start
-            )
-        self.interrupted, self.gave_up = module.interrupted, module.gave_up
+            with told_apart() if self._is_shared else nullcontext():
+                self.lightning.fit(
+                    module, _Iterable(module.outer_loops), [0], ckpt_path=start
+                )
+        self.interrupted, self.gave_up = module.interrupted, module.faults.gave_up
         self.checkpoint_seconds = 0.0 if writer is None else writer.seconds
+
+    def _held(self) -> AbstractContextManager[None]:
+        """The folder of checkpoints, for this run alone."""
+        assert self.lightning is not None
+        if self.checkpoint is None or not self.lightning.is_global_zero:
+            return nullcontext()
+        return held(self.checkpoint.path.parent)
 
     def _checkpoint_to_resume(self, module: OuterLoopModule) -> Path | None:
         """The checkpoint to go on from; one of a finished run is loaded at once."""
         if (
             not self.resume
             or self.checkpoint is None
-            or not self.checkpoint.path.exists()
+            or not os.path.exists(self.checkpoint.path)
         ):
             return None
         path = self.checkpoint.path
         checkpoint = read_checkpoint(path, map_location="cpu")
         state = checkpoint[KEY]
         check_same_run(state["identity"], module.identity)
-        budget = module.plan.budget
-        if state["finished"] and state["budget"] == list(dataclasses.astuple(budget)):
-            module.load_state_dict_of_run(state)  # first: buffers get their shapes
-            module.load_state_dict(checkpoint["state_dict"])
-            module.finish()
+        if not state["between"]:
+            raise CheckpointMismatchError(
+                f"{path} was written by a callback in the midst of an epoch, and a run "
+                "cannot go on from there; remove it to start again."
+            )
+        budget = list(dataclasses.astuple(module.plan.budget))
+        ended = state["finished"] and state["budget"] == budget
+        if ended or module.is_beyond(state):
+            module.restore(checkpoint)
             return None
         return path
 
@@ -596,6 +620,11 @@ class ScottTrainer(stack.TrainerBase):
     ) -> pl.Trainer:
         index = self.device.index
         plugins = self._plugins()
+        if self.checkpoint is not None:
+            check_other_writers(self.checkpoint.path.parent, callbacks, plugins)
+        shared = None
+        if self._is_shared:
+            shared = SharedGradients.like(self.trainer_kwargs["strategy"])
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
             plugins = [*plugins, files]
         lightning = pl.Trainer(
@@ -606,7 +635,7 @@ class ScottTrainer(stack.TrainerBase):
                 "enable_checkpointing": any(isinstance(c, Checkpoint) for c in callbacks),
                 "enable_model_summary": False,
                 **self.trainer_kwargs,
-                **({"strategy": SharedGradients()} if self._is_shared else {}),
+                **({"strategy": shared} if shared is not None else {}),
                 "callbacks": callbacks,
                 "plugins": plugins,
                 "max_epochs": -1 if self.epochs is None else self.epochs,
@@ -635,7 +664,7 @@ class ScottTrainer(stack.TrainerBase):
     @property
     def _is_shared(self) -> bool:
         """Whether several processes are to share the work."""
-        return self.trainer_kwargs.get("strategy") == "ddp"
+        return is_shared(self.trainer_kwargs.get("strategy"))
 
     def _callbacks(self) -> list[pl.Callback]:
         given = self.trainer_kwargs.get("callbacks") or []

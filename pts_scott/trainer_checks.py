@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.plugins.io import CheckpointIO
 
 from pts_scott._arguments import check_names
 from pts_scott.errors import ArgumentError, DataError
@@ -76,6 +78,26 @@ def check_trainer_kwargs(given: Any) -> dict[str, Any]:
             "otherwise training is in the precision of network and windows."
         )
     return dict(given)
+
+
+def check_other_writers(
+    folder: Path, callbacks: Sequence[pl.Callback], plugins: Sequence[Any]
+) -> None:
+    """Refuse whoever else would write the checkpoints of a folder."""
+    for callback in callbacks:
+        given = None
+        if isinstance(callback, pl.callbacks.Checkpoint):
+            given = getattr(callback, "dirpath", None)
+        if given and Path(given).resolve() == folder.resolve():
+            raise ArgumentError(
+                f"{type(callback).__name__} and checkpoint= write to the same folder, "
+                f"{folder}; give each its own."
+            )
+    if any(isinstance(plugin, CheckpointIO) for plugin in plugins):
+        raise ArgumentError(
+            "checkpoint= writes files in its own way, and trainer_kwargs has another "
+            "CheckpointIO; leave one of the two out."
+        )
 
 
 def resolve_device(device: str | torch.device) -> torch.device:

@@ -2,17 +2,19 @@
 
 Whether a gradient is finite takes a look at all of it, which can be a good part of a
 step's time. Where nobody else asks for its norm, steps are made without that look; if at
-the end of an outer loop the parameters are not finite, the loop is taken back.
+the end of an outer loop the parameters are not finite, or the optimizer's state is not,
+the loop is taken back.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pts_scott.gradients import Tensors, squared_norm
+from pts_scott.gradients import Tensors, largest_square, squared_norm
 
 SMALL = 2**26  # bytes of copies that nobody minds
 SETS = 3  # copies of all parameters: of themselves, and of a state like Adam's
@@ -62,8 +64,23 @@ class Undo:
         self._copies = [torch.empty_like(tensor) for tensor in self._live]
 
     def is_due(self) -> bool:
-        """Whether the parameters are not finite."""
-        return not bool(squared_norm(self._parameters).isfinite())
+        """Whether parameters are not finite, or far too large, or a state is not finite.
+
+        A second moment that has overflowed keeps the parameters where they are, for ever.
+        """
+        largest = largest_square(self._parameters)
+        if not math.isfinite(squared_norm(self._parameters, largest)):
+            return True
+        device = self._parameters[0].device
+        state = [
+            value
+            for own in self._optimizer.state.values()
+            for value in own.values()
+            if isinstance(value, Tensor)
+            and value.is_floating_point()
+            and value.device == device
+        ]
+        return bool(state) and not math.isfinite(squared_norm(state))
 
     def take_back(self) -> None:
         """Put everything back to where it was."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
-import pickle
 import signal
 import time
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,14 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
-from conftest import QUIET, quiet_trainer, tiny_network, wave_entries, wave_windows
+from conftest import QUIET, quiet_trainer, tiny_network, wave_windows
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import nn
 
-from pts_scott import Checkpoints, ScottTrainer, Stratifier, WindowIndex
-from pts_scott.checkpoints import read, write
-from pts_scott.errors import (
-    ArgumentError,
-    CheckpointError,
-    CheckpointMismatchError,
-    CheckpointVersionError,
-    DamagedCheckpointError,
-    ScottWarning,
-    UnsafeCheckpointError,
-)
+from pts_scott import Checkpoints, ScottTrainer, Stratifier
+from pts_scott.checkpoint_files import read, write
+from pts_scott.errors import ArgumentError, CheckpointMismatchError
 from pts_scott.lightning_loop import KEY
 from pts_scott.scott import METHODS
 
@@ -196,6 +188,103 @@ def test_a_crash_in_every_outer_loop_changes_nothing(tmp_path):
     assert_same(run(tmp_path), whole)
 
 
+def test_validation_by_the_number_of_outer_loops_is_resumed_exactly(tmp_path):
+    kwargs = {"check_val_every_n_epoch": None, "val_check_interval": 3}
+    settings = {"output": "best", "gamma": None}
+
+    def one(folder: Path | None, crash: float = math.inf) -> tuple[nn.Module, Any]:
+        callbacks = {"callbacks": [CrashAt(crash)]}
+        return run(
+            folder, crash, trainer_kwargs={**QUIET, **kwargs, **callbacks}, **settings
+        )
+
+    whole = one(None)
+    assert whole[1].history["val_loss"].notna().sum() == 3
+    for crash in (10, 30):
+        one(tmp_path / str(crash), crash)
+        assert_same(one(tmp_path / str(crash)), whole)
+
+
+class Spoiled(nn.Module):
+    """A network that fails in some steps, and then for good."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = tiny_network()
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def loss(self, past_target, future_target):
+        losses = self.network.loss(past_target, future_target)
+        if not self.training:
+            return losses
+        self.calls = self.calls + 1
+        bad = int(self.calls) % 9 == 0 or int(self.calls) > 40
+        return losses * (torch.nan if bad else 1.0)
+
+
+@pytest.mark.filterwarnings("ignore::pts_scott.errors.FaultWarning")
+@pytest.mark.parametrize("method", ["scott", "plain"])
+def test_faults_are_counted_on_after_a_crash(method, tmp_path):
+    settings: dict[str, Any] = {"method": method, "skip_limit": 8, "inner_steps": 3}
+    settings |= {"gamma": None, "batch_size": 4}
+    whole = run(network=Spoiled(), **settings)
+    assert whole[1].gave_up
+    history = whole[1].history
+    faulty = history["step"][history["skipped"] > 0]
+    for crash in faulty.iloc[[0, -3]]:
+        run(tmp_path / str(crash), crash, network=Spoiled(), **settings)
+        again = run(tmp_path / str(crash), network=Spoiled(), **settings)
+        assert_same(again, whole)
+        assert again[1].gave_up
+
+
+@pytest.mark.filterwarnings("ignore::pts_scott.errors.FaultWarning")
+def test_a_run_that_gave_up_is_tried_again_with_a_larger_budget(tmp_path):
+    settings: dict[str, Any] = {"skip_limit": 2, "inner_steps": 3, "gamma": None}
+    _, first = run(tmp_path, network=Spoiled(), epochs=4, **settings)
+    assert first.gave_up
+    network = Spoiled()
+    type(network).loss, before = TinyLoss.loss, Spoiled.loss
+    try:
+        _, second = run(tmp_path, network=network, epochs=5, **settings)
+    finally:
+        Spoiled.loss = before
+    assert not second.gave_up
+    assert second.history["step"].iloc[-1] == 90
+
+
+class TinyLoss:
+    def loss(self, past_target, future_target):
+        return self.network.loss(past_target, future_target)
+
+
+@pytest.mark.filterwarnings("ignore:.*training diverges:pts_scott.errors.ScottWarning")
+def test_divergence_is_not_said_again_after_a_crash(tmp_path):
+    settings = {"learning_rate": 3.0, "inner_steps": 1, "method": "plain", "epochs": 1}
+    run(tmp_path, 14, **settings)
+    assert read(tmp_path / "last.ckpt")[KEY]["faults"]["first_loss"] < 100
+    run(tmp_path / "whole", **settings)
+    said = read(tmp_path / "whole" / "last.ckpt")[KEY]["faults"]
+    run(tmp_path, **settings)
+    assert read(tmp_path / "last.ckpt")[KEY]["faults"] == said
+
+
+def test_a_run_that_goes_on_is_not_finished_meanwhile(tmp_path):
+    run(tmp_path, epochs=1)
+    run(tmp_path, crash=30, epochs=3)
+    assert not read(tmp_path / "last.ckpt")[KEY]["finished"]
+    _, trainer = run(tmp_path, epochs=3)
+    assert trainer.history["step"].iloc[-1] == 54
+
+
+def test_a_budget_that_is_used_up_already_ends_at_once(tmp_path):
+    first = run(tmp_path, crash=40)
+    for epochs in (1, 2):
+        _, trainer = run(tmp_path, crash=0, epochs=epochs)  # a step would crash
+        steps = trainer.history["step"].iloc[-1]
+        assert 18 * epochs <= steps <= first[1].history["step"].iloc[-1]
+
+
 def test_a_finished_run_is_read_and_not_trained_again(tmp_path):
     first = run(tmp_path, output="best")
     again = run(tmp_path, crash=0, output="best")  # a step would crash
@@ -277,11 +366,11 @@ def test_checkpoints_come_every_so_many_steps(tmp_path):
 
 
 def slow_disk(monkeypatch, clock: Ticking, seconds: float) -> None:
-    def slow(checkpoint, path):
+    def slow(checkpoint, path, check):
         clock.now += seconds
-        write(checkpoint, path)
+        write(checkpoint, path, check)
 
-    monkeypatch.setattr("pts_scott.checkpoints.write", slow)
+    monkeypatch.setattr("pts_scott.checkpoint_files.write", slow)
 
 
 def test_by_the_clock_they_take_no_more_than_their_share(tmp_path, monkeypatch, clock):
@@ -304,141 +393,6 @@ def test_the_clock_of_training_stands_still_meanwhile(tmp_path, monkeypatch, clo
     np.testing.assert_allclose(histories[0], histories[1], atol=1e-6)
 
 
-# -- what can go wrong with files ------------------------------------------------------
-
-
-def test_a_crash_while_writing_leaves_the_one_before(tmp_path, monkeypatch):
-    path = tmp_path / "last.ckpt"
-    run(tmp_path, 20)
-    before = path.read_bytes()
-    save = torch.save
-
-    def half(checkpoint, file):
-        save(checkpoint, file)
-        file.truncate(file.tell() // 2)
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(torch, "save", half)
-    with pytest.raises(CheckpointError, match="No space left.*the one before is kept"):
-        write({"a": 1}, path)
-    assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == ["last.ckpt"]
-
-
-@pytest.mark.parametrize("on_error", ["warn", "stop"])
-def test_a_full_disk_is_reported_and_training_goes_on_or_stops(
-    on_error, tmp_path, monkeypatch
-):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(torch, "save", full)
-    checkpoint = Checkpoints(tmp_path, steps=10, on_error=on_error)
-    with pytest.warns(ScottWarning, match="No space left on device"):
-        network, trainer = run(tmp_path, checkpoint=checkpoint, gamma=None)
-    assert trainer.history["step"].iloc[-1] == (54 if on_error == "warn" else 14)
-    assert all(bool(p.isfinite().all()) for p in network.parameters())
-    assert not (tmp_path / "last.ckpt").exists()
-
-
-def test_a_folder_that_is_a_file_is_reported(tmp_path):
-    (tmp_path / "folder").write_text("")
-    with pytest.warns(ScottWarning, match="cannot be written.*choose another folder"):
-        run(checkpoint=Checkpoints(tmp_path / "folder" / "inside"))
-
-
-def test_lightnings_own_checkpoints_are_written_in_the_same_way(tmp_path):
-    best = ModelCheckpoint(dirpath=tmp_path, monitor="val_loss", save_weights_only=False)
-    run(callbacks=[best])
-    checkpoint = read(best.best_model_path)
-    assert checkpoint[KEY]["steps"] == checkpoint["global_step"]
-    torch.load(best.best_model_path, weights_only=True)
-
-
-# -- what can be wrong with a file -----------------------------------------------------
-
-
-class Payload:
-    """Creates a file when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.path,)
-
-
-@pytest.fixture
-def checkpoint(tmp_path) -> Path:
-    run(tmp_path, 20)
-    return tmp_path / "last.ckpt"
-
-
-def test_a_malicious_pickle_is_refused(checkpoint, tmp_path):
-    content = torch.load(checkpoint, weights_only=True)
-    content[KEY]["latest"] = Payload(tmp_path / "owned")
-    torch.save(content, checkpoint)
-    with pytest.raises(UnsafeCheckpointError, match="someone else's code"):
-        run(tmp_path)
-    checkpoint.write_bytes(pickle.dumps(Payload(tmp_path / "owned")))
-    with pytest.raises(DamagedCheckpointError, match="not a whole checkpoint"):
-        run(tmp_path)
-    assert not (tmp_path / "owned").exists()
-
-
-def test_a_truncated_one_is_refused(checkpoint, tmp_path):
-    checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
-    with pytest.raises(DamagedCheckpointError, match="Remove it to start again"):
-        run(tmp_path)
-
-
-def test_one_with_a_changed_byte_is_refused(checkpoint, tmp_path):
-    with zipfile.ZipFile(checkpoint) as file:
-        largest = max(file.infolist(), key=lambda info: info.file_size)
-    content = bytearray(checkpoint.read_bytes())
-    content[largest.header_offset + 400] ^= 1
-    checkpoint.write_bytes(bytes(content))
-    with pytest.raises(DamagedCheckpointError, match="not what was written"):
-        run(tmp_path)
-
-
-def test_one_of_another_version_is_refused(checkpoint, tmp_path):
-    content = torch.load(checkpoint, weights_only=True)
-    content[KEY] |= {"format": 99, "version": "7.0"}
-    torch.save(content, checkpoint)
-    with pytest.raises(CheckpointVersionError, match="format 99 of pts_scott 7.0"):
-        run(tmp_path)
-
-
-def test_one_of_another_program_is_refused(checkpoint, tmp_path):
-    torch.save({"state_dict": {}}, checkpoint)
-    with pytest.raises(CheckpointError, match="not a checkpoint of ScottTrainer"):
-        run(tmp_path)
-
-
-def test_one_of_another_model_data_or_setting_is_refused(checkpoint, tmp_path):
-    with pytest.raises(CheckpointMismatchError, match="model, network"):
-        run(tmp_path, network=Dropped())
-    with pytest.raises(CheckpointMismatchError, match="batch_size, is 4 in it and 5"):
-        run(tmp_path, batch_size=5)
-    with pytest.raises(CheckpointMismatchError, match="data, strata"):
-        run(tmp_path, stratifier=Stratifier.periodic(5))
-    trainer = quiet_trainer(
-        learning_rate=0.01,
-        batch_size=4,
-        anchor_batch_size=2,
-        inner_steps=7,
-        num_batches_per_epoch=18,
-        stratifier=Stratifier.series(),
-        checkpoint=tmp_path,
-        resume=True,
-    )
-    entries = wave_entries(seed=5)
-    other = WindowIndex.from_dataset(entries, "h", 6, 2, dtype=torch.float64)
-    with pytest.raises(CheckpointMismatchError, match="data, values"):
-        trainer.fit(tiny_network(), other)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -453,6 +407,27 @@ def test_wrong_arguments_are_refused(arguments, message):
         ScottTrainer(**arguments)
 
 
+def test_callbacks_that_would_write_the_same_files_are_refused(tmp_path):
+    with pytest.raises(ArgumentError, match="ModelCheckpoint and checkpoint= write"):
+        run(tmp_path, callbacks=[ModelCheckpoint(dirpath=tmp_path, save_last=True)])
+    kwargs = {**QUIET, "plugins": [TorchCheckpointIO()]}
+    with pytest.raises(ArgumentError, match="another CheckpointIO"):
+        run(tmp_path, trainer_kwargs=kwargs)
+
+
+def test_a_callbacks_file_from_the_midst_of_an_epoch_is_not_gone_on_from(tmp_path):
+    files = ModelCheckpoint(dirpath=tmp_path / "own", save_weights_only=False)
+    run(callbacks=[files])
+    os.replace(files.best_model_path, tmp_path / "last.ckpt")
+    with pytest.raises(CheckpointMismatchError, match="in the midst of an epoch"):
+        run(tmp_path)
+
+
+def test_a_folder_of_the_home_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Checkpoints("~/runs").path == tmp_path / "runs" / "last.ckpt"
+
+
 @pytest.mark.parametrize(
     "arguments", [{"minutes": -1}, {"steps": 0}, {"on_error": "panic"}, {"folder": 3}]
 )
@@ -464,56 +439,67 @@ def test_wrong_settings_are_refused(arguments):
 # -- killed at any moment --------------------------------------------------------------
 
 
-def kill_at_random(folder: Path, kills: int, seed: int) -> tuple[int, int]:
-    """Kill a run again and again at random moments until it is finished.
+PAIRS = list(itertools.product(METHODS, ("sgd", "adam", "adagrad")))
 
-    A child is forked for each attempt, so that it starts at once; a run that is finished
-    before it is killed is started anew in another folder.
+
+def kill_at_random(folder: Path, kills: int, seed: int) -> dict[str, int]:
+    """Kill runs again and again at random moments, until each of them is finished.
+
+    A child is forked for each attempt, so that it starts at once. Runs take turns through
+    all methods and optimizers, each in a folder of its own.
 
     Returns
     -------
-    Kills that hit a run, and runs that were finished.
+    What was seen: kills, those that hit a run between its first and last checkpoint, and
+    runs that were finished, equal to one that was never killed.
     """
     generator = np.random.default_rng(seed)
-    settings = {"epochs": 12, "optimizer": "adam", "network": None}
-    whole = run(**settings)
-    hits = finished = 0
-    while hits < kills:
-        place = folder / str(finished)
-        child = os.fork()
-        if child == 0:
-            os.setsid()
-            try:
-                run(place, **settings)
-            except BaseException:
-                os._exit(1)
-            os._exit(0)
-        # From before the first checkpoint to well after the last.
-        time.sleep(float(generator.uniform(0.02, 0.5)))
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        if os.WIFSIGNALED(status):
-            hits += 1
-            continue
-        assert os.WEXITSTATUS(status) == 0
-        assert_same(run(place, crash=0, **settings), whole)
-        finished += 1
-    place = folder / str(finished)
-    assert_same(run(place, **settings), whole)
-    return hits, finished + 1
+    seen = {"kills": 0, "hits": 0, "finished": 0}
+    while seen["kills"] < kills:
+        method, optimizer = PAIRS[(seen["finished"] + seed) % len(PAIRS)]
+        settings = {"method": method, "optimizer": optimizer, "epochs": 12}
+        place = folder / str(seen["finished"])
+        while killed(place, settings, float(generator.uniform(0.02, 0.4))):
+            seen["kills"] += 1
+            path = place / "last.ckpt"
+            if path.exists() and not read(path)[KEY]["finished"]:
+                seen["hits"] += 1
+            if seen["kills"] >= kills:
+                break
+        assert_same(run(place, **settings), run(**settings))
+        seen["finished"] += 1
+    return seen
+
+
+def killed(folder: Path, settings: dict[str, Any], after: float) -> bool:
+    """Whether a run in a process of its own was still going after some seconds."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        try:
+            run(folder, **settings)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    time.sleep(after)
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+    return os.WIFSIGNALED(status)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")
 def test_twenty_kills_change_nothing(tmp_path):
-    hits, finished = kill_at_random(tmp_path, kills=20, seed=0)
-    assert hits == 20
-    assert finished >= 1
+    seen = kill_at_random(tmp_path, kills=20, seed=0)
+    assert seen["kills"] == 20
+    assert seen["hits"] > 0, "none of them left a run to go on with"
 
 
 @pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")
 def test_five_hundred_kills_change_nothing(tmp_path):
-    hits, finished = kill_at_random(tmp_path, kills=500, seed=1)
-    print(f"{hits} kills, {finished} runs equal to the whole one")
-    assert finished >= 2
+    seen = kill_at_random(tmp_path, kills=500, seed=1)
+    print(seen)
+    assert seen["hits"] > 250
+    assert seen["finished"] >= len(PAIRS), "every method and optimizer was among them"

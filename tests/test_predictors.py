@@ -136,7 +136,7 @@ def test_values_that_files_have_are_allowed(folder):
         # Functions and classes of the libraries that are no part of a predictor,
         *("gluonts.model.predictor.ParallelizedPredictor", "gluonts.shell.train.run"),
         *("gluonts.dataset.common.FileDataset", "pts_scott.cli.main"),
-        *("pts_scott.checkpoints.read", "pts_scott.predictors.load_predictor"),
+        *("pts_scott.checkpoint_files.read", "pts_scott.predictors.load_predictor"),
         # and ways out of the modules that are.
         *("gluonts.torch.model.predictor.torch.load", "gluonts.transform._base.abc.ABC"),
         *("pts_scott.networks.torch.load", "pts_scott.networks.nn.Module"),

@@ -19,7 +19,7 @@ from conftest import QUIET, TinyNetwork, quiet_trainer, tiny_network, wave_windo
 from torch import nn
 
 from pts_scott import Checkpoints, ScottTrainer, Stratifier
-from pts_scott.checkpoints import read
+from pts_scott.checkpoint_files import read
 from pts_scott.errors import ModelError, ProcessError
 from pts_scott.gradients import Update
 from pts_scott.lightning_loop import KEY
