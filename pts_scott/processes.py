@@ -113,7 +113,7 @@ class ProcessGroup(Processes):
 # another one is gone or does not answer.
 LOST = re.compile(
     r"gloo|nccl|connection (was )?(reset|closed|refused)|tcpstore|socket|broken pipe"
-    r"|timed out",
+    r"|time(d )?out",
     re.IGNORECASE,
 )
 

@@ -67,6 +67,26 @@ def test_once_ends_the_outer_loop_writes_a_checkpoint_and_returns(tmp_path):
     assert second.history["step"].tolist() == whole.history["step"].tolist()
 
 
+class PressInValidation(pl.Callback):
+    """Presses Ctrl-C while the last validation is made."""
+
+    def on_validation_start(self, trainer, pl_module):
+        if pl_module.steps == 60:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("press", [Press(60), PressInValidation()])
+def test_in_the_last_outer_loop_the_end_is_written(press, tmp_path):
+    own = trainer(tmp_path, press)
+    network = tiny_network()
+    own.fit(network, wave_windows(), wave_windows().last())
+    assert own.interrupted
+    again, read_back = trainer(tmp_path, resume=True), tiny_network()
+    again.fit(read_back, wave_windows(), wave_windows().last())
+    for x, y in zip(network.parameters(), read_back.parameters(), strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=0)
+
+
 def test_twice_ends_at_once():
     with pytest.raises((SystemExit, KeyboardInterrupt)):  # which is Lightning's answer
         trainer(None, Press(10, times=2)).fit(tiny_network(), wave_windows())

@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from conftest import QUIET, TinyNetwork, quiet_trainer, tiny_network, wave_windows
+from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
 from pts_scott import Checkpoints, ScottTrainer, Stratifier
@@ -23,7 +25,7 @@ from pts_scott.checkpoint_files import read
 from pts_scott.errors import ModelError, ProcessError
 from pts_scott.gradients import Update
 from pts_scott.lightning_loop import KEY
-from pts_scott.processes import Processes, nothing
+from pts_scott.processes import Processes, nothing, told_apart
 from pts_scott.scott import METHODS
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
@@ -136,22 +138,38 @@ def test_without_a_seed_all_take_the_first_ones(tmp_path):
 
 
 class Die(pl.Callback):
-    """Ends one of the processes as a crash would."""
+    """Ends one of the processes as a crash would, in a hook of its second epoch."""
 
-    def on_train_batch_end(self, trainer, pl_module, *_):
-        if trainer.global_rank == 1 and pl_module.steps >= 20:
+    def __init__(self, rank: int, hook: str) -> None:
+        self.rank = rank
+        setattr(self, hook, self._maybe)
+
+    def _maybe(self, trainer, pl_module, *_):
+        if trainer.global_rank == self.rank and pl_module.steps >= 21:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_process_that_dies_ends_the_run_soon_with_a_usable_checkpoint(tmp_path):
+@pytest.mark.parametrize(
+    ("rank", "hook"),
+    [
+        (1, "on_train_batch_end"),
+        (0, "on_train_batch_end"),
+        (1, "on_save_checkpoint"),
+        (0, "on_validation_epoch_end"),
+        (1, "on_train_epoch_end"),
+    ],
+)
+def test_a_process_that_dies_ends_the_run_soon_with_a_usable_checkpoint(
+    rank, hook, tmp_path
+):
     checkpoint = Checkpoints(tmp_path / "run", steps=5)
-    settings = {"checkpoint": checkpoint, "processes": 2, "callbacks": (Die(),)}
+    settings = {"checkpoint": checkpoint, "processes": 2, "callbacks": (Die(rank, hook),)}
     began = time.monotonic()
-    first, second = together(tmp_path, 2, outcome(**settings))
+    found = together(tmp_path, 2, outcome(**settings))
     assert time.monotonic() - began < 60
-    assert isinstance(first, ProcessError)
-    assert "resume=True" in str(first)
-    assert second is None, "it was killed"
+    assert found[rank] is None, "it was killed"
+    assert isinstance(found[1 - rank], ProcessError)
+    assert "resume=True" in str(found[1 - rank])
     assert 10 < read(checkpoint.path)[KEY]["steps"] < 40
     (tmp_path / "again").mkdir()
     settings |= {"callbacks": (), "resume": True}
@@ -160,6 +178,49 @@ def test_a_process_that_dies_ends_the_run_soon_with_a_usable_checkpoint(tmp_path
     for parameters, _ in found:
         for x, y in zip(parameters, expected, strict=True):
             torch.testing.assert_close(x, y, rtol=0, atol=1e-6)
+
+
+class Hang(pl.Callback):
+    """Stops one of the processes, so that it answers no more."""
+
+    def on_train_batch_end(self, trainer, pl_module, *_):
+        if trainer.global_rank == 1:
+            time.sleep(10)
+            os._exit(1)
+
+
+def test_for_a_process_that_hangs_one_waits_as_long_as_is_said(tmp_path):
+    strategy = DDPStrategy(timeout=timedelta(seconds=2))
+    kwargs = {**QUIET, "callbacks": [Hang()], "strategy": strategy, "devices": 2}
+
+    def work() -> Any:
+        began = time.monotonic()
+        with pytest.raises(ProcessError, match="cannot be reached"):
+            train(trainer_kwargs=kwargs)
+        return time.monotonic() - began
+
+    waited, other = together(tmp_path, 2, work)
+    assert 2 <= waited < 9, "before the other one ended by itself"
+    assert other is None
+
+
+def test_processes_that_find_other_checkpoints_are_refused(tmp_path):
+    """As on hosts that do not share a folder: the first goes on, the other begins."""
+    train(checkpoint=Checkpoints(tmp_path / "0", steps=5), epochs=1)
+
+    def work() -> Any:
+        folder = tmp_path / os.environ["RANK"]
+        return outcome(checkpoint=folder, resume=True, processes=2)()
+
+    for error in together(tmp_path, 2, work):
+        assert isinstance(error, ProcessError)
+        assert "must be one that all hosts share" in str(error)
+
+
+def test_other_errors_are_left_as_they_are():
+    with pytest.raises(RuntimeError, match="shapes differ") as caught, told_apart():
+        raise RuntimeError("shapes differ")
+    assert not isinstance(caught.value, ProcessError)
 
 
 class OtherData(pl.Callback):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import time
 from pathlib import Path
@@ -322,6 +323,41 @@ def test_early_stopping_starts_anew_in_a_second_run():
         assert stop.stopped_epoch == 2
 
 
+@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
+def test_the_best_file_of_a_second_run_is_its_own(tmp_path):
+    best = ModelCheckpoint(dirpath=tmp_path, monitor="val_loss")
+    trainer = quiet_trainer(epochs=2, trainer_kwargs={**QUIET, "callbacks": best})
+    windows = wave_windows()
+    for size in (1.0, 100.0):
+        series = dataclasses.replace(windows.series, values=size * windows.series.values)
+        larger = WindowIndex(series, 6, 2)
+        trainer.fit(tiny_network(), larger, larger.last())
+        losses = trainer.history["val_loss"]
+        assert float(best.best_model_score) == pytest.approx(losses.min())
+
+
+def test_epochs_within_an_anchors_steps_bring_nothing_to_callbacks():
+    """Of 40 epochs of 5 steps, each outer loop makes four: they are one to a watcher."""
+    stop = EarlyStopping(monitor="val_loss", patience=2)
+    rates = Rates()
+    trainer = quiet_trainer(
+        learning_rate=0.01,
+        epochs=40,
+        num_batches_per_epoch=5,
+        gamma=None,
+        scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9),
+        trainer_kwargs={**QUIET, "callbacks": [stop, rates]},
+    )
+    windows = wave_windows()
+    trainer.fit(tiny_network(), windows, windows.last())
+    history = trainer.history
+    assert history["step"].iloc[-1] > 60, "the loss falls, and nothing ends it"
+    assert history["val_loss"].notna().all()
+    assert history["epoch"].tolist() == list(range(0, 4 * len(history), 4))
+    made = 4 * (len(rates.rates) - 1)
+    assert rates.rates[-1] == pytest.approx(0.01 * 0.9**made)
+
+
 def test_a_users_trainer_kwargs_are_not_changed():
     given = {**QUIET, "callbacks": [EarlyStopping("train_loss")]}
     trainer = quiet_trainer(trainer_kwargs=given)
@@ -552,6 +588,21 @@ def test_a_plateau_is_seen_by_the_right_loss(validated):
     last = history.groupby("epoch").last()["train_loss"]
     expected = history["val_loss"].dropna() if validated else last
     assert seen == pytest.approx(expected.tolist())
+
+
+def test_a_plateau_is_not_seen_in_epochs_without_a_validation():
+    rates = Rates()
+    trainer = quiet_trainer(
+        learning_rate=0.01,
+        epochs=10,
+        scheduler=lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o, patience=2),
+        trainer_kwargs={**QUIET, "callbacks": [rates], "check_val_every_n_epoch": 5},
+    )
+    windows = wave_windows()
+    trainer.fit(tiny_network(), windows, windows.last())
+    losses = trainer.history["val_loss"].dropna()
+    assert len(losses) == 2, "fewer than it waits for"
+    assert set(rates.rates) == {0.01}
 
 
 def test_the_monitor_of_the_step_size_works(tmp_path):

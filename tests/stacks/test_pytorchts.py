@@ -43,8 +43,13 @@ from pts.model.tft import TemporalFusionTransformerEstimator  # noqa: E402
 from pts.model.time_grad import TimeGradEstimator  # noqa: E402
 from pts.model.transformer import TransformerEstimator  # noqa: E402
 from pts.model.transformer_tempflow import TransformerTempFlowEstimator  # noqa: E402
+from pts.modules import ImplicitQuantileOutput  # noqa: E402
 
-from pts_scott import ScottTrainer, Stratifier, with_scott  # noqa: E402
+from pts_scott import (  # noqa: E402
+    ScottTrainer,
+    Stratifier,
+    with_scott,
+)
 from pts_scott.errors import (  # noqa: E402
     ArgumentError,
     MissingValuesError,
@@ -533,6 +538,39 @@ def test_predictors_do_not_depend_on_the_trainer(name, tmp_path):
         pickle.loads(pickle.dumps(predictor)),
     ):
         np.testing.assert_allclose(forecast_with_seed(again, list(data)), expected)
+
+
+@pytest.mark.parametrize("output", ["sampled", "best"])
+def test_buffers_that_change_their_shape_are_kept_and_resumed(output, tmp_path):
+    """Implicit quantiles leave the last batch's levels behind, as buffers."""
+    model = MODELS["DeepAR"]
+    data = data_of(model)
+
+    def trained(folder: Any, epochs: int) -> Any:
+        # The library keeps one network for all of a process; this lets it make another.
+        ImplicitQuantileOutput.in_features = 1
+        estimator = with_scott(model.estimator)(
+            **model.arguments,
+            distr_output=ImplicitQuantileOutput(output_domain="Real"),
+            trainer=quiet_trainer(
+                batch_size=8,
+                num_batches_per_epoch=4,
+                inner_steps=4,
+                method="plain",
+                epochs=epochs,
+                output=output,
+                checkpoint=folder,
+                resume=folder is not None,
+            ),
+        )
+        return estimator.train(data, validation_data=data)
+
+    trained(tmp_path, 1)
+    found = trained(tmp_path, 3)
+    found = [p.detach().clone() for p in found.prediction_net.parameters()]
+    expected = trained(None, 3).prediction_net.parameters()
+    for x, y in zip(found, expected):
+        torch.testing.assert_close(x, y, rtol=0, atol=0)
 
 
 def test_a_marginal_transformation_which_is_random_trains():
