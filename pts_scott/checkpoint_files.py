@@ -22,6 +22,7 @@ from pts_scott.errors import (
     CheckpointError,
     CheckpointVersionError,
     DamagedCheckpointError,
+    FolderInUseError,
     UnsafeCheckpointError,
     cause,
 )
@@ -29,7 +30,7 @@ from pts_scott.lightning_loop import FORMAT, KEY, STATE
 
 try:
     import fcntl
-except ImportError:  # where files cannot be locked, two runs are not told apart
+except ImportError:  # on Windows
     fcntl = None  # type: ignore[assignment]
 
 LOCK = ".lock"
@@ -103,11 +104,7 @@ def write(checkpoint: Mapping[str, Any], path: str | Path, check: bool = False) 
                 f"not be read again{before}. Keep lists, dictionaries, numbers, text and "
                 "tensors there."
             ) from error
-        reason = fault.strerror or fault
-        raise CheckpointError(
-            f"a checkpoint cannot be written to {path}: {reason}{before}. Make room, or "
-            "choose another folder."
-        ) from error
+        raise _not_written(path, fault, before) from error
 
 
 def _what_is_wrong(checkpoint: Mapping[str, Any]) -> str:
@@ -208,31 +205,38 @@ def _damaged(path: Path, reason: str) -> DamagedCheckpointError:
 def held(folder: str | Path) -> Iterator[None]:
     """A block in which no other run writes into a folder.
 
-    The lock ends with its process, however that ends.
+    The lock ends with its process, however that ends. Where locks are not to be had, as
+    on some file systems, two runs are not told apart.
 
     Raises
     ------
     CheckpointError
-        If another run holds it.
+        If another run holds it, or nothing can be written there.
     """
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         file = open(Path(folder) / LOCK, "w")  # noqa: SIM115 (it is closed below)
-    except OSError:  # a folder that cannot be written to is reported with a checkpoint
-        yield
-        return
+    except OSError as error:
+        raise _not_written(folder, error) from error
     with file:
         if fcntl is not None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise CheckpointError(
+                raise FolderInUseError(
                     f"another run is writing its checkpoints to {folder}; wait for it, "
                     "or give each run a folder of its own."
                 ) from error
-            except OSError:  # a file system without locks
+            except OSError:
                 pass
         yield
+
+
+def _not_written(path: str | Path, error: OSError, before: str = "") -> CheckpointError:
+    return CheckpointError(
+        f"a checkpoint cannot be written to {path}: {error.strerror or error}{before}. "
+        "Make room, or choose another folder."
+    )
 
 
 class CheckpointFiles(CheckpointIO):

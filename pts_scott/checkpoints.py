@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,13 @@ from typing import Any
 import lightning.pytorch as pl
 
 from pts_scott._arguments import one_of, real_number, whole_number
-from pts_scott.checkpoint_files import CheckpointFiles
-from pts_scott.errors import ArgumentError, CheckpointError, ScottWarning
+from pts_scott.checkpoint_files import CheckpointFiles, held
+from pts_scott.errors import (
+    ArgumentError,
+    CheckpointError,
+    FolderInUseError,
+    ScottWarning,
+)
 from pts_scott.lightning_loop import OuterLoopModule
 from pts_scott.observers import Observer
 
@@ -66,6 +73,23 @@ class Checkpoints:
     def path(self) -> Path:
         """The file of the last checkpoint."""
         return Path(self.folder).expanduser() / FILE
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """A block in which the folder is this run's alone.
+
+        That it cannot be written to is said before training, not after ten minutes.
+        """
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(held(self.path.parent))
+            except FolderInUseError:
+                raise
+            except CheckpointError as error:
+                if self.on_error == "stop":
+                    raise
+                warnings.warn(f"{error} Training begins.", ScottWarning, stacklevel=2)
+            yield
 
     @classmethod
     def of(cls, given: Any) -> Checkpoints | None:

@@ -134,6 +134,10 @@ class DamagedCheckpointError(CheckpointError):
     """A checkpoint is not whole."""
 
 
+class FolderInUseError(CheckpointError):
+    """Another run writes its checkpoints to the same folder."""
+
+
 class UnsafeCheckpointError(CheckpointError):
     """A checkpoint holds what could run code when it is read."""
 

@@ -58,6 +58,7 @@ STATE: dict[str, type | tuple[type, ...]] = {
     "outer": int,
     "seconds": float,
     "latest": (float, type(None)),
+    "latest_loss": float,
     "faults": dict,
     "random": list,
     "buffers": dict,
@@ -542,6 +543,7 @@ class OuterLoopModule(pl.LightningModule):
             "outer": self.outer,
             "seconds": self.clock.seconds,
             "latest": self._latest,
+            "latest_loss": self._latest_loss,
             "faults": self.faults.state_dict(),
             "random": self.processes.gathered(random),
             "buffers": {name: buffer.clone() for name, buffer in buffers},
@@ -555,7 +557,7 @@ class OuterLoopModule(pl.LightningModule):
         """Go on from there."""
         for name in ("finished", "steps", "outer"):
             setattr(self, name, state[name])
-        self._latest = state["latest"]
+        self._latest, self._latest_loss = state["latest"], state["latest_loss"]
         self.faults.load_state_dict(state["faults"])
         self.clock = Stopwatch(state["seconds"])
         set_buffers(self.losses, state["buffers"])

@@ -30,7 +30,7 @@ from pts_scott._arguments import (
     whole_number,
 )
 from pts_scott.budget import Budget, History
-from pts_scott.checkpoint_files import CheckpointFiles, held
+from pts_scott.checkpoint_files import CheckpointFiles
 from pts_scott.checkpoint_files import read as read_checkpoint
 from pts_scott.checkpoints import Checkpoints, WriteCheckpoints
 from pts_scott.errors import (
@@ -586,7 +586,7 @@ class ScottTrainer(stack.TrainerBase):
         assert self.lightning is not None
         if self.checkpoint is None or not self.lightning.is_global_zero:
             return nullcontext()
-        return held(self.checkpoint.path.parent)
+        return self.checkpoint.held()
 
     def _checkpoint_to_resume(self, module: OuterLoopModule) -> Path | None:
         """The checkpoint to go on from; one of a finished run is loaded at once."""

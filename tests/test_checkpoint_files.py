@@ -22,6 +22,7 @@ from pts_scott.errors import (
     CheckpointError,
     CheckpointVersionError,
     DamagedCheckpointError,
+    FolderInUseError,
     ScottError,
     ScottWarning,
     UnsafeCheckpointError,
@@ -72,10 +73,16 @@ def test_a_full_disk_is_reported_and_training_goes_on_or_stops(
     assert os.listdir(tmp_path) == [".lock"]
 
 
-def test_a_folder_that_is_a_file_is_reported(tmp_path):
+def test_a_folder_that_is_a_file_is_reported_before_training(tmp_path):
     (tmp_path / "folder").write_text("")
-    with pytest.warns(ScottWarning, match="cannot be written.*choose another folder"):
-        run(checkpoint=Checkpoints(tmp_path / "folder" / "inside"))
+    folder = tmp_path / "folder" / "inside"
+    with pytest.warns(ScottWarning) as caught:
+        run(checkpoint=Checkpoints(folder))
+    first, last = (str(warning.message) for warning in caught)
+    assert first.endswith("choose another folder. Training begins.")
+    assert last.endswith("choose another folder. Training goes on without.")
+    with pytest.raises(CheckpointError, match="cannot be written.*choose another folder"):
+        run(crash=0, checkpoint=Checkpoints(folder, on_error="stop"))
 
 
 def test_lightnings_own_checkpoints_are_written_in_the_same_way(tmp_path):
@@ -208,6 +215,6 @@ def test_what_could_not_be_read_again_is_named_and_takes_no_files_place(value, t
 
 
 def test_one_run_at_a_time_writes_to_a_folder(tmp_path):
-    with held(tmp_path), pytest.raises(CheckpointError, match="another run is writing"):
+    with held(tmp_path), pytest.raises(FolderInUseError, match="another run is writing"):
         run(tmp_path)
     run(tmp_path)
