@@ -7,6 +7,7 @@ written; how, is in `checkpoint_files`.
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Iterator
@@ -59,6 +60,11 @@ class Checkpoints:
     def __post_init__(self) -> None:
         if not isinstance(self.folder, str | Path):
             raise ArgumentError(f"folder={self.folder!r}: expected a path.")
+        if os.path.isfile(self.path.parent):
+            raise ArgumentError(
+                f"folder={str(self.folder)!r} is a file; give the folder that it is in, "
+                "or another one."
+            )
         if self.minutes is not None:
             real_number("minutes", self.minutes)
         if self.steps is not None:

@@ -6,13 +6,23 @@ index or a library's pipeline stumbles over it.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from pts_scott.errors import DataError, FrequencyError, ScottError, cause, one_line, quote
+from pts_scott.errors import (
+    DataError,
+    FrequencyError,
+    ScottError,
+    ScottWarning,
+    cause,
+    one_line,
+    quote,
+    shorten,
+)
 from pts_scott.timeline import (
     check_one_frequency,
     frequency_of,
@@ -108,11 +118,12 @@ def _floats(target: Any) -> np.ndarray:
     if isinstance(target, np.ndarray) and target.dtype.kind == "f":
         return target
     given = np.asarray(target)
+    text = (value for value in given.flat if isinstance(value, str | bytes))
+    if given.dtype.kind in "OUS" and (first := next(text, None)) is not None:
+        raise TypeError(f"it holds text, such as {quote(first)}")
     if given.dtype.kind not in "biufO":
         raise TypeError(f"it holds {given.dtype.name}")
     if given.dtype.kind == "O":
-        if any(isinstance(value, str | bytes) for value in given.flat):
-            raise TypeError("it holds text")
         given = np.where(pd.isna(given), np.nan, given)
     return given.astype(np.float64)
 
@@ -129,6 +140,29 @@ def check_scale(target: np.ndarray, stored: np.ndarray, item_id: str) -> None:
 def _magnitude(target: np.ndarray) -> int:
     """By how many powers of ten the largest value lies below 1."""
     return int(np.ceil(-np.log10(np.nanmax(np.abs(target)))))
+
+
+class Unobserved:
+    """The names of series that have no value at all."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+
+    def see(self, target: np.ndarray, item_id: str) -> None:
+        """Look at a series; empty ones are too short, not missing."""
+        if target.size and np.isnan(target.flat[0]) and np.isnan(target).all():
+            self._names.append(item_id)
+
+    def warn(self, series: int) -> None:
+        """Name them, unless all are such, which is an error elsewhere."""
+        if 0 < len(self._names) < series:
+            warnings.warn(
+                f"{len(self._names)} of {series} series have no value at all, and "
+                f"nothing can be learned from them: {shorten(self._names)}. Leave them "
+                "out, and see how they were read.",
+                ScottWarning,
+                stacklevel=3,
+            )
 
 
 class CheckedDataset:
@@ -155,7 +189,8 @@ class CheckedDataset:
         self._freq = freq
 
     def __iter__(self) -> Iterator[Entry]:
-        first, seen = None, set()
+        first, seen, unobserved = None, set(), Unobserved()
+        position = -1
         for position, entry in enumerate(entries_of(self._dataset)):
             item_id = name_of(entry, position)
             start = read_field(entry, "start", item_id)
@@ -178,7 +213,9 @@ class CheckedDataset:
             with np.errstate(over="ignore"):  # a value that overflows is refused later
                 stored = target.astype(np.float32)
             check_scale(target, stored, item_id)
+            unobserved.see(target, item_id)
             yield {**entry, "target": stored}
+        unobserved.warn(position + 1)
 
     def __len__(self) -> int:
         """Not known before it is read; PyTorchTS asks, and takes this for an answer."""

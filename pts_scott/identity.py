@@ -43,7 +43,7 @@ def identity_of(
     held_out = {} if validation is None else _table(validation)
     return {
         "model": parameters | modules,
-        "data": data,
+        "training data": data,
         "validation data": held_out,
         "settings": settings,
     }
@@ -62,7 +62,7 @@ def _table(windows: WindowIndex) -> dict[str, Any]:
         "prediction_length": windows.prediction_length,
         "lengths": _digest([series.lengths.cpu().numpy().tobytes()]),
         "values": _digest([values.detach().cpu().contiguous().numpy().tobytes()]),
-        "names": _digest(str(series.item_ids[n]).encode() for n in some),
+        "names": _digest(_bytes(series.item_ids[n]) for n in some),
         "dates": _digest([series.timeline.moments[rows].asi8.tobytes()]),
     }
 
@@ -79,11 +79,15 @@ def _spread(size: int, device: torch.device | str = "cpu") -> torch.Tensor:
     return torch.linspace(0, size - 1, count, dtype=torch.float64).long().to(device)
 
 
+def _bytes(name: object) -> bytes:
+    return str(name).encode(errors="surrogatepass")
+
+
 def _digest(pieces: Iterable[bytes]) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for piece in pieces:
         digest.update(len(piece).to_bytes(8, "little") + piece)
-    return digest.hexdigest()
+    return f"#{digest.hexdigest()}"
 
 
 def describe_optimizer(optimizer: torch.optim.Optimizer) -> str:
@@ -111,10 +115,13 @@ def check_same_run(found: Identity, expected: Identity) -> None:
         theirs = found.get(part, {})
         theirs = theirs if isinstance(theirs, dict) else {}
         for name in sorted({*table, *theirs}):
-            if table.get(name) != theirs.get(name):
-                raise CheckpointMismatchError(
-                    f"the checkpoint is of another run: {part}, {name}, is "
-                    f"{theirs.get(name, 'not there')} in it and "
-                    f"{table.get(name, 'not there')} here. Choose another folder, or "
-                    "train with what it was written with."
-                )
+            here, there = table.get(name, "not there"), theirs.get(name, "not there")
+            if here == there:
+                continue
+            differs = f"is {there} in it and {here} here"
+            if str(here).startswith("#"):  # a digest, which tells nobody anything
+                differs = "are not those that it was written with"
+            raise CheckpointMismatchError(
+                f"the checkpoint is of another run: {part}, {name}, {differs}. Choose "
+                "another folder, or train with what it was written with."
+            )

@@ -12,7 +12,7 @@ from gluonts.dataset.common import Dataset
 
 from pts_scott._arguments import check_names
 from pts_scott.entries import CheckedDataset
-from pts_scott.errors import ArgumentError
+from pts_scott.errors import ArgumentError, quote
 from pts_scott.stacks import stack
 from pts_scott.timeline import parse_offset
 from pts_scott.trainer import ScottTrainer
@@ -42,11 +42,17 @@ def with_scott(estimator: type) -> type:
     >>> predictor = estimator.train(dataset)                 # doctest: +SKIP
     """
     bases = stack.LIBRARY_ESTIMATORS
+    if isinstance(estimator, bases):
+        name = type(estimator).__name__
+        raise ArgumentError(
+            f"with_scott takes a class, and this is an estimator that was made already: "
+            f"write with_scott({name})(..., trainer=ScottTrainer(...))."
+        )
     if not (isinstance(estimator, type) and issubclass(estimator, bases)):
         names = " or ".join(base.__name__ for base in bases)
         raise ArgumentError(
             f"with_scott takes a class of {names}, such as DeepAREstimator, not "
-            f"{estimator!r}."
+            f"{quote(estimator)}. The estimators of pts_scott take trainer= as they are."
         )
     if issubclass(estimator, _WithScott):
         return estimator
@@ -107,6 +113,7 @@ class _WithScott:
                 "trainer=ScottTrainer(method='scott')."
             )
         parameters = dict(inspect.signature(type(self)).parameters)
+        _check_training_arguments(kwargs, parameters)
         check_names(type(self).__name__, kwargs, parameters)
         try:
             bound = inspect.signature(type(self)).bind_partial(*args, **kwargs)
@@ -178,7 +185,8 @@ def _encode(estimator: _WithScott) -> Any:
 
 def _check_training_arguments(given: dict[str, Any], parameters: dict[str, Any]) -> None:
     for name, instead in stack.TRAINER_DECIDES.items():
-        if name in given and given[name] != parameters[name].default:
+        known = parameters.get(name)
+        if name in given and (known is None or given[name] != known.default):
             raise ArgumentError(
                 f"{name}={given[name]!r} is about training, which the trainer decides: "
                 f"pass trainer=ScottTrainer({instead}=...)."

@@ -35,6 +35,7 @@ from pts_scott.fault_log import FaultLog
 from pts_scott.faults import failing, name_windows
 from pts_scott.fused import FusedStep, can_fuse
 from pts_scott.gradients import Gradients, Losses, mean_loss, set_buffers
+from pts_scott.interruption import hear_termination
 from pts_scott.kept import Kept
 from pts_scott.observers import Observer
 from pts_scott.processes import Processes, ProcessGroup
@@ -200,7 +201,7 @@ class OuterLoopModule(pl.LightningModule):
         return self._stop_asked
 
     def interrupt(self) -> None:
-        """End training with the current outer loop, as Ctrl-C does."""
+        """End training with the current outer loop, as Ctrl-C and SIGTERM do."""
         self._stop_asked = True
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
@@ -358,6 +359,7 @@ class OuterLoopModule(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": scheduler}
 
     def on_train_start(self) -> None:
+        hear_termination(self.interrupt)
         optimizer = self.optimizers()
         assert not isinstance(optimizer, list)
         self.scott.step = optimizer.step

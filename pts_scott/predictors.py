@@ -49,6 +49,7 @@ VALUES = {
     *("pandas.Period", "pandas.Timestamp", "pandas.tseries.frequencies.to_offset"),
     *("pts_scott.library.SavedEstimator", "pts_scott.trainer.ScottTrainer"),
 }
+TYPES = ("gluonts-config.json", "type.txt")  # by either version, as below
 STATES = ("prediction-net-state.pt", "prediction_net_state")  # by either version
 AGAIN = "write it again with predictor.serialize(folder)."
 
@@ -97,9 +98,17 @@ def load_predictor(
         )
     folder = Path(path)
     if not folder.is_dir():
+        found = "is a file" if folder.is_file() else "is not there"
         raise PredictorError(
-            f"there is no folder {str(folder)!r}; give the one to which "
+            f"{str(folder)!r} {found}; give the folder to which "
             "predictor.serialize(folder) wrote."
+        )
+    if not any((folder / name).exists() for name in (*TYPES, *STATES)):
+        checkpoint = (folder / "last.ckpt").exists()
+        found = "the checkpoint of a run, which trains on with resume=True,"
+        raise PredictorError(
+            f"{str(folder)!r} has {found if checkpoint else 'something else, but'} no "
+            "predictor; give the folder to which predictor.serialize(folder) wrote."
         )
     kind = _class_of(folder, tuple(trusted))
     for file in sorted(folder.iterdir()):
@@ -121,12 +130,11 @@ def load_predictor(
 
 def _class_of(folder: Path, trusted: tuple[str, ...]) -> Any:
     """The predictor's class, from the file that names it, by either version."""
-    file = folder / "gluonts-config.json"
-    if file.exists():
-        name = _read(file, lambda text: json.loads(text)["type"])
+    new, old = (folder / name for name in TYPES)
+    if new.exists():
+        file, name = new, _read(new, lambda text: json.loads(text)["type"])
     else:
-        file = folder / "type.txt"
-        name = _read(file, str.strip)
+        file, name = old, _read(old, str.strip)
     found = _check("type", name, file, trusted)
     base = stack.PyTorchPredictor  # type: ignore[attr-defined]
     if _within(name, trusted):

@@ -365,7 +365,7 @@ class ScottTrainer(stack.TrainerBase):
         if self.output == "best" and validation_windows is None:
             raise ArgumentError(
                 "output='best' needs validation data to choose by: pass validation_data "
-                "to the estimator's train, or validation_windows to fit."
+                "to the estimator's train or train_from, or validation_windows to fit."
             )
         seed = self.next_seed() if seed is None else seed
         self._history = History()
@@ -590,13 +590,17 @@ class ScottTrainer(stack.TrainerBase):
 
     def _checkpoint_to_resume(self, module: OuterLoopModule) -> Path | None:
         """The checkpoint to go on from; one of a finished run is loaded at once."""
-        if (
-            not self.resume
-            or self.checkpoint is None
-            or not os.path.exists(self.checkpoint.path)
-        ):
+        if self.checkpoint is None or not os.path.exists(self.checkpoint.path):
             return None
         path = self.checkpoint.path
+        if not self.resume:
+            warnings.warn(
+                f"there is a checkpoint of an earlier run in {path.parent}, which this "
+                "one will replace; to go on from it, pass resume=True.",
+                ScottWarning,
+                stacklevel=5,
+            )
+            return None
         checkpoint = read_checkpoint(path, map_location="cpu")
         state = checkpoint[KEY]
         check_same_run(state["identity"], module.identity)

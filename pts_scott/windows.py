@@ -22,6 +22,7 @@ from torch import Tensor
 
 from pts_scott._arguments import one_of, whole_number
 from pts_scott.entries import (
+    Unobserved,
     check_scale,
     entries_of,
     name_of,
@@ -112,9 +113,11 @@ class SeriesStore:
         lengths = array("q")
         starts: list[Any] = []
         item_ids: list[str] = []
+        unobserved = Unobserved()
         for position, entry in enumerate(entries_of(dataset)):
             item_id = name_of(entry, position)
             target = read_target(entry, item_id)
+            unobserved.see(target, item_id)
             target = target if target.ndim == 1 else target.T
             if values.shape not in (None, target.shape[1:]):
                 raise DataError(
@@ -131,6 +134,7 @@ class SeriesStore:
                 "the dataset has no series; a generator that was read before is empty: "
                 "pass a list or a GluonTS dataset."
             )
+        unobserved.warn(len(item_ids))
         timeline = Timeline.build(starts, lengths, freq, item_ids)
         steps = torch.from_numpy(np.array(lengths))
         begins = steps.cumsum(0) - steps

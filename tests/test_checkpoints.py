@@ -21,7 +21,7 @@ from torch import nn
 
 from pts_scott import Checkpoints, ScottTrainer, Stratifier
 from pts_scott.checkpoint_files import read, write
-from pts_scott.errors import ArgumentError, CheckpointMismatchError
+from pts_scott.errors import ArgumentError, CheckpointMismatchError, ScottWarning
 from pts_scott.lightning_loop import KEY
 from pts_scott.scott import METHODS
 
@@ -304,7 +304,9 @@ def test_a_finished_run_goes_on_with_a_larger_budget(tmp_path):
 
 def test_without_resume_a_run_starts_anew(tmp_path):
     run(tmp_path, 30)
-    assert_same(run(tmp_path, resume=False), run())
+    with pytest.warns(ScottWarning, match="which this one will replace.*resume=True"):
+        again = run(tmp_path, resume=False)
+    assert_same(again, run())
 
 
 class Ticking:
@@ -421,6 +423,12 @@ def test_a_callbacks_file_from_the_midst_of_an_epoch_is_not_gone_on_from(tmp_pat
     os.replace(files.best_model_path, tmp_path / "last.ckpt")
     with pytest.raises(CheckpointMismatchError, match="in the midst of an epoch"):
         run(tmp_path)
+
+
+def test_a_file_in_place_of_a_folder_is_refused(tmp_path):
+    (tmp_path / "last.ckpt").write_text("")
+    with pytest.raises(ArgumentError, match="is a file; give the folder that it is in"):
+        ScottTrainer(checkpoint=tmp_path / "last.ckpt")
 
 
 def test_a_folder_of_the_home_is_found(tmp_path, monkeypatch):

@@ -529,6 +529,7 @@ TABLE = {
     "a series without a value among others": Row(
         lambda: [series(target=missing(HOURS >= 0)), series(item_id="b")],
         models="var sff deepar",
+        warns="1 of 2 series have no value at all.*'a'",
     ),
     "no series with a value": Row(
         lambda: [series(target=missing(HOURS >= 0))] * 2,

@@ -1,4 +1,4 @@
-"""Ctrl-C: once in good order, twice at once."""
+"""Ctrl-C and SIGTERM: once in good order, twice at once."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def _heard():
 
 
 class Press(pl.Callback):
-    """Presses Ctrl-C at a step, perhaps twice."""
+    """Presses Ctrl-C at a step, perhaps twice, or sends another signal."""
 
-    def __init__(self, step: int, times: int = 1) -> None:
-        self.step, self.times = step, times
+    def __init__(self, step: int, times: int = 1, number: int = signal.SIGINT) -> None:
+        self.step, self.times, self.number = step, times, number
 
     def on_train_batch_end(self, trainer, pl_module, *_):
         if pl_module.steps >= self.step and self.times:
             self.times -= 1
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), self.number)
             if self.times:
-                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), self.number)
 
 
 def trainer(folder: Path | None = None, *callbacks: pl.Callback, resume: bool = False):
@@ -51,12 +51,14 @@ def trainer(folder: Path | None = None, *callbacks: pl.Callback, resume: bool = 
     )
 
 
-def test_once_ends_the_outer_loop_writes_a_checkpoint_and_returns(tmp_path):
-    network, first = tiny_network(), trainer(tmp_path, Press(10))
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_once_ends_the_outer_loop_writes_a_checkpoint_and_returns(number, tmp_path):
+    before = signal.getsignal(number)
+    network, first = tiny_network(), trainer(tmp_path, Press(10, number=number))
     first.fit(network, wave_windows(), wave_windows().last())
     assert first.interrupted
     assert first.history["step"].tolist() == [7, 14]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(number) is before
     second = trainer(tmp_path, resume=True)
     second.fit(network, wave_windows(), wave_windows().last())
     assert not second.interrupted
@@ -90,6 +92,18 @@ def test_in_the_last_outer_loop_the_end_is_written(press, tmp_path):
 def test_twice_ends_at_once():
     with pytest.raises((SystemExit, KeyboardInterrupt)):  # which is Lightning's answer
         trainer(None, Press(10, times=2)).fit(tiny_network(), wave_windows())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a child is forked")
+def test_sigterm_twice_ends_the_process():
+    child = os.fork()
+    if child == 0:
+        press = Press(10, times=2, number=signal.SIGTERM)
+        trainer(None, press).fit(tiny_network(), wave_windows())
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status)
+    assert os.WTERMSIG(status) == signal.SIGTERM
 
 
 def test_a_second_training_is_not_interrupted_by_the_first():

@@ -263,11 +263,16 @@ def test_tensors_that_were_changed_are_refused(folder):
 # -- what is not whole ----------------------------------------------------------------
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(PredictorError, match="there is no folder .*serialize"):
+def test_a_folder_that_is_not_there_or_has_no_predictor_is_named(tmp_path):
+    with pytest.raises(PredictorError, match="nothing' is not there; .*serialize"):
         load_predictor(tmp_path / "nothing")
-    with pytest.raises(DamagedPredictorError, match="type.txt cannot be read"):
+    with pytest.raises(PredictorError, match="has something else, but no predictor"):
         load_predictor(tmp_path)
+    (tmp_path / "last.ckpt").write_text("")
+    with pytest.raises(PredictorError, match="the checkpoint of a run.*no predictor"):
+        load_predictor(tmp_path)
+    with pytest.raises(PredictorError, match="last.ckpt' is a file; .*serialize"):
+        load_predictor(tmp_path / "last.ckpt")
 
 
 @pytest.mark.parametrize("file", [TYPE, NETWORK, STATE])

@@ -180,6 +180,22 @@ def test_a_process_that_dies_ends_the_run_soon_with_a_usable_checkpoint(
             torch.testing.assert_close(x, y, rtol=0, atol=1e-6)
 
 
+class Terminate(pl.Callback):
+    """Sends SIGTERM to one of the processes, as batch systems do to one or all."""
+
+    def on_train_batch_end(self, trainer, pl_module, *_):
+        if trainer.global_rank == 1 and 10 < pl_module.steps < 20:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_sigterm_to_one_process_ends_all_in_good_order(tmp_path):
+    checkpoint = Checkpoints(tmp_path / "run")
+    settings = {"checkpoint": checkpoint, "processes": 2, "callbacks": (Terminate(),)}
+    (_, one), (_, other) = together(tmp_path, 2, outcome(**settings))
+    assert one["step"].tolist() == other["step"].tolist()
+    assert read(checkpoint.path)[KEY]["steps"] == one["step"].iloc[-1] < 40
+
+
 class Hang(pl.Callback):
     """Stops one of the processes, so that it answers no more."""
 

@@ -32,8 +32,16 @@ NAME = "pytorchts"
 #: Bases of the estimators whose training can be replaced.
 LIBRARY_ESTIMATORS = (PyTorchEstimator,)
 
-#: Arguments of estimators about training: PyTorchTS has them in its trainer.
-TRAINER_DECIDES: Dict[str, str] = {}
+#: What belongs to the trainer, and PyTorchTS' estimators have no argument for.
+TRAINER_DECIDES: Dict[str, str] = {
+    "lr": "learning_rate",
+    "learning_rate": "learning_rate",
+    "weight_decay": "weight_decay",
+    "batch_size": "batch_size",
+    "num_batches_per_epoch": "num_batches_per_epoch",
+    "epochs": "epochs",
+    "trainer_kwargs": "trainer_kwargs",
+}
 
 STATISTICS = 1024  # windows, for layers that need a look at the data first
 

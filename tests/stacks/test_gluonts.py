@@ -47,7 +47,7 @@ from gluonts.transform import (
     SelectFields,
 )
 
-from pts_scott import ScottTrainer, Stratifier, with_scott
+from pts_scott import ScottTrainer, Stratifier, VAREstimator, with_scott
 from pts_scott.errors import (
     ArgumentError,
     EmptyDatasetError,
@@ -426,10 +426,14 @@ def test_wrong_arguments_are_refused(arguments, error, message):
         with_scott(DeepAREstimator)("h", 4, **arguments)
 
 
-@pytest.mark.parametrize("given", [int, "DeepAR", [], DeepAREstimator("h", 4)])
+@pytest.mark.parametrize("given", [int, "DeepAR", [], VAREstimator])
 def test_only_estimator_classes_are_taken(given):
-    with pytest.raises(ArgumentError, match="takes a class of"):
+    with pytest.raises(
+        ArgumentError, match="takes a class of.*take trainer= as they are"
+    ):
         with_scott(given)
+    with pytest.raises(ArgumentError, match=r"write with_scott\(DeepAREstimator\)\("):
+        with_scott(DeepAREstimator("h", 4))
 
 
 class Mine(DeepAREstimator):

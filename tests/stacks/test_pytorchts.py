@@ -481,6 +481,8 @@ def test_with_scott_needs_no_prefetch_factor_and_is_serialised():
         assert again.trainer.settings.gamma == 0.2
     with pytest.raises(ArgumentError, match="takes a class of PyTorchEstimator"):
         with_scott(ScottTrainer)
+    with pytest.raises(ArgumentError, match=r"ScottTrainer\(learning_rate=...\)"):
+        with_scott(DeepAREstimator)(**MODELS["DeepAR"].arguments, lr=1e-3)
 
 
 class Scaled:
