@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pts_scott.gradients import Gradients, Tensors, compiled_method, largest_square
+from pts_scott.gradients import Gradients, Tensors, compiled_method
 from pts_scott.windows import Batch
 
 State = tuple[Tensors, ...]
@@ -134,7 +134,6 @@ class FusedStep:
         self.gather = gather
         self.optimizer = optimizer
         self.clip_gradient = clip_gradient
-        self._largest = largest_square(gradients.parameters)
         self._rule = RULES[type(optimizer)]
         first = gradients.parameters[0]
         self._numbers = (_Number(first), _Number(first))
@@ -320,13 +319,13 @@ class FusedStep:
     def _update(
         self, theta: Tensors, v: Tensors, state: State, numbers: tuple[Tensor, Tensor]
     ) -> Tensor:
-        # In double precision, or the square could overflow where v does not.
-        squared = torch.stack([x.double().square().sum() for x in v]).sum()
         if self.clip_gradient is not None:
+            # In double precision: what is clipped may be of any size.
+            squared = torch.stack([x.double().square().sum() for x in v]).sum()
             scale = clip_scale(squared, self.clip_gradient)
             v = tuple(scale * x for x in v)
-        else:
-            squared = torch.where(squared <= self._largest, squared, math.inf)
+        else:  # a step is skipped if this overflows
+            squared = torch.stack([x.square().sum() for x in v]).sum()
         for parameter, direction, own in zip(theta, v, state, strict=True):
             self._rule.update(parameter, direction, own, *numbers, self._options)
         return squared

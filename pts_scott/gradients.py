@@ -27,6 +27,7 @@ from pts_scott.windows import WINDOW_FIELDS, Batch
 Tensors = tuple[Tensor, ...]
 
 BACKEND = "inductor"  # of torch.compile
+LARGEST = torch.finfo(torch.float64).max  # of all that is finite
 
 
 class Losses(nn.Module):
@@ -418,13 +419,12 @@ def squared_norm(tensors: Sequence[Tensor], largest: float = math.inf) -> Tensor
     largest
         What is more than this is infinite, on the CPU.
     """
-    squared = torch.stack(torch._foreach_norm(list(tensors))).double().square().sum()
-    if squared.device.type == "cpu":
-        if not math.isfinite(squared):  # a norm in single precision overflows early
-            squared = torch.stack([t.double().square().sum() for t in tensors]).sum()
-        if not float(squared) <= largest:
-            squared = torch.full_like(squared, math.inf)
-    return squared
+    squared = torch.stack(torch._foreach_norm(list(tensors))).square().sum()
+    if squared.device.type != "cpu" or float(squared) <= min(largest, LARGEST):
+        return squared
+    # A norm in single precision overflows early; this is rare, and may take its time.
+    squared = torch.stack([t.double().square().sum() for t in tensors]).sum()
+    return squared if float(squared) <= largest else torch.full_like(squared, math.inf)
 
 
 def largest_square(parameters: Iterable[Tensor]) -> float:
