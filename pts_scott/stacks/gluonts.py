@@ -275,18 +275,19 @@ class _ReadOnce:
         """Somebody begins anew."""
 
     def __init__(self, dataset: Dataset, transformation: Transformation) -> None:
-        self._entries = prepared(dataset, [transformation])
-        self._begun = False
+        self._dataset, self._transformation = dataset, transformation
+        self._rounds: int | None = None  # in the stream that goes round, if it does
 
     def __iter__(self) -> Iterator[Any]:
-        if self._begun:
-            raise self._EndError
-        self._begun = True
-        yield from self._entries
+        if self._rounds is not None:
+            self._rounds += 1
+            if self._rounds > 1:
+                raise self._EndError
+        yield from prepared(self._dataset, [self._transformation])
 
     def round(self, stream: Iterable[Any]) -> Iterator[Any]:
         """The entries of a stream that goes round in this dataset, each once."""
-        first = None
+        first, self._rounds = None, 0
         try:
             for entry in stream:
                 if entry is first:  # it has kept them, and gives them again
@@ -295,6 +296,8 @@ class _ReadOnce:
                 yield entry
         except self._EndError:
             return
+        finally:
+            self._rounds = None
 
 
 def made_whole(predictor: PyTorchPredictor) -> PyTorchPredictor:

@@ -247,6 +247,12 @@ class OnlyOne(SimpleFeedForwardEstimator):
         return super().create_training_data_loader(one, module, **kwargs)
 
 
+class Counted(SimpleFeedForwardEstimator):
+    def create_training_data_loader(self, data, module, **kwargs):
+        assert len(list(data)) == len(list(data)) == 4  # a look at them beforehand
+        return super().create_training_data_loader(data, module, **kwargs)
+
+
 class Thinned(SimpleFeedForwardEstimator):
     def create_transformation(self):
         odd = FilterTransformation(lambda entry: entry["item_id"] in ("s1", "s3"))
@@ -255,7 +261,7 @@ class Thinned(SimpleFeedForwardEstimator):
 
 @pytest.mark.parametrize(
     ("own", "series", "level"),
-    [(Larger, 4, 1000), (OnlyOne, 1, 1), (Thinned, 2, 1)],
+    [(Larger, 4, 1000), (OnlyOne, 1, 1), (Counted, 4, 1), (Thinned, 2, 1)],
 )
 def test_what_a_users_estimator_does_to_the_data_is_done(own, series, level):
     estimator = with_scott(own)(**LENGTHS, trainer=quiet_trainer())
