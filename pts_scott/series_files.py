@@ -190,7 +190,8 @@ def read_entries(dataset: Iterable[Mapping[str, Any]], freq: Any = None) -> Plai
         start = first.get("start") if isinstance(first, Mapping) else None
         carried = frequency_of(start)
         freq = None if carried is None else carried.freqstr
-    store = SeriesStore.from_dataset(dataset, freq, torch.float64)
+    # Series without a value are constant ones, of which the user decides.
+    store = SeriesStore.from_dataset(dataset, freq, torch.float64, warns=False)
     if store.dimensions is not None:
         raise DataError(
             f"the series have {store.dimensions} dimensions; split them into univariate "

@@ -88,6 +88,7 @@ class SeriesStore:
         dataset: Iterable[Mapping[str, Any]],
         freq: Any,
         dtype: torch.dtype = torch.float32,
+        warns: bool = True,
     ) -> SeriesStore:
         """Read a GluonTS dataset, once and in its order.
 
@@ -102,6 +103,8 @@ class SeriesStore:
             Frequency of the series, as pandas spells it.
         dtype
             Floating point type of the stored targets.
+        warns
+            Whether to warn of series that have no value at all.
 
         Raises
         ------
@@ -134,7 +137,8 @@ class SeriesStore:
                 "the dataset has no series; a generator that was read before is empty: "
                 "pass a list or a GluonTS dataset."
             )
-        unobserved.warn(len(item_ids))
+        if warns:
+            unobserved.warn(len(item_ids))
         timeline = Timeline.build(starts, lengths, freq, item_ids)
         steps = torch.from_numpy(np.array(lengths))
         begins = steps.cumsum(0) - steps
