@@ -211,7 +211,7 @@ class CheckedDataset:
                 seen.add((type(start), own))
             target = read_target(entry, item_id)
             with np.errstate(over="ignore"):  # a value that overflows is refused later
-                stored = target.astype(np.float32)
+                stored = target.astype(np.float32, copy=False)
             check_scale(target, stored, item_id)
             unobserved.see(target, item_id)
             yield {**entry, "target": stored}

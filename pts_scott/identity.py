@@ -15,7 +15,7 @@ import torch
 from pts_scott.errors import CheckpointMismatchError
 from pts_scott.gradients import Losses
 from pts_scott.strata import Strata
-from pts_scott.windows import WindowIndex
+from pts_scott.windows import WindowIndex, spread
 
 SAMPLE = 4096  # values, windows or names by which data are told from other data
 
@@ -52,9 +52,9 @@ def identity_of(
 def _table(windows: WindowIndex) -> dict[str, Any]:
     series = windows.series
     # Some of them, spread evenly: to read all would take long on large data.
-    values = series.values[_spread(len(series.values), series.values.device)]
-    some = _spread(len(series.item_ids)).tolist()
-    _, rows = windows.rows(_spread(len(windows)).numpy())
+    values = series.values[spread(len(series.values), SAMPLE).to(series.values.device)]
+    some = spread(len(series.item_ids), SAMPLE).tolist()
+    _, rows = windows.rows(spread(len(windows), SAMPLE).numpy())
     return {
         "windows": len(windows),
         "series": len(series.item_ids),
@@ -69,14 +69,9 @@ def _table(windows: WindowIndex) -> dict[str, Any]:
 
 def _membership(strata: Strata) -> str:
     """Sizes of the strata, and some of the windows in their order."""
-    places = _spread(int(strata.sizes.sum()), strata.sizes.device)
+    places = spread(int(strata.sizes.sum()), SAMPLE).to(strata.sizes.device)
     tensors = (strata.sizes, strata.sorted.windows(places))
     return _digest(np.ascontiguousarray(t.cpu().numpy()).tobytes() for t in tensors)
-
-
-def _spread(size: int, device: torch.device | str = "cpu") -> torch.Tensor:
-    count = min(size, SAMPLE)
-    return torch.linspace(0, size - 1, count, dtype=torch.float64).long().to(device)
 
 
 def _bytes(name: object) -> bytes:

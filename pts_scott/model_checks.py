@@ -22,7 +22,7 @@ from pts_scott.errors import (
 from pts_scott.faults import failing, name_windows
 from pts_scott.gradients import Buffers, Losses
 from pts_scott.instances import InstanceIndex
-from pts_scott.windows import Batch, WindowIndex
+from pts_scott.windows import Batch, WindowIndex, spread
 
 PROBES = 3
 CHUNK = 1024
@@ -247,5 +247,4 @@ def _check_shape(name: str, loss: torch.Tensor, size: int) -> None:
 
 def _probe_windows(windows: WindowIndex, size: int) -> torch.Tensor:
     """A few windows, spread evenly."""
-    places = torch.linspace(0, len(windows) - 1, size, dtype=torch.float64).long()
-    return places.unique().to(windows.device)
+    return spread(len(windows), size).to(windows.device)

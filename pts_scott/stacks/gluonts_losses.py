@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pts_scott.errors import ModelError, ScottWarning, WindowLossError, cause
 from pts_scott.gradients import Buffers, loss_fields
 from pts_scott.randomness import isolated
-from pts_scott.windows import WindowIndex
+from pts_scott.windows import WindowIndex, spread
 
 STATISTICS = 1024  # windows, for what is taken from the data before training
 
@@ -82,9 +82,7 @@ class LibraryLosses(nn.Module):
 
 def some_windows(windows: WindowIndex, fields: Sequence[str]) -> Any:
     """Many windows, spread evenly."""
-    last = len(windows) - 1
-    numbers = torch.linspace(0, last, STATISTICS, dtype=torch.float64).long()
-    return windows.gather(numbers.unique(), fields)
+    return windows.gather(spread(len(windows), STATISTICS), fields)
 
 
 class NPTSLosses(nn.Module):

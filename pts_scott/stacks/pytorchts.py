@@ -26,6 +26,7 @@ from pts_scott.networks import NBEATSHead, observed_mean
 from pts_scott.pipelines import Pipeline
 from pts_scott.randomness import isolated
 from pts_scott.stacks.pytorchts_losses import ContextScaler, LibraryLosses
+from pts_scott.windows import spread
 
 NAME = "pytorchts"
 
@@ -77,9 +78,8 @@ class TrainerBase(Trainer):  # type: ignore[misc]
             with about_validation_data():
                 validation = _windows_behind(validation_iter)
         network = LibraryLosses(net)
-        numbers = torch.linspace(0, len(windows) - 1, STATISTICS, dtype=torch.float64)
         place = self.device  # type: ignore[attr-defined]
-        some = windows.to(place).gather(numbers.long().unique().to(place))
+        some = windows.to(place).gather(spread(len(windows), STATISTICS).to(place))
         network.fit_statistics(some)
         self.fit(network, windows, validation)  # type: ignore[attr-defined]
 
