@@ -194,7 +194,7 @@ class Parts:
             (scott.gradients, "stratified", "gradients"),
             (scott.gradients, "control_variate", "gradients"),
             (scott, "_update", "update"),
-            (scott, "_fused_step", "whole step, compiled"),
+            (scott, "fused_step", "whole step, compiled"),
             (scott, "_take_anchor", "anchor"),
         ):
             setattr(owner, method, self._timed(part, getattr(owner, method)))

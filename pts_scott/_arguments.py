@@ -7,10 +7,11 @@ import functools
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from pts_scott.errors import ArgumentError, UnknownArgumentError
+from pts_scott.errors import ArgumentError, ScottWarning, UnknownArgumentError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -40,17 +41,33 @@ def check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
 def named_arguments(init: F) -> F:
     """Make an ``__init__`` refuse unknown arguments with the nearest known name.
 
-    The arguments that were given are kept in ``given_arguments``.
+    The arguments that were given are in ``given_arguments`` when it is called.
     """
     known = [name for name in inspect.signature(init).parameters if name != "self"]
 
     @functools.wraps(init)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
         check_names(type(self).__name__, kwargs, known)
-        init(self, *args, **kwargs)
         self.given_arguments = dict(zip(known, args, strict=False)) | kwargs
+        init(self, *args, **kwargs)
 
     return wrapper  # type: ignore[return-value]
+
+
+#: Arguments of the libraries' data loaders that mean nothing where nothing is loaded.
+LOADER_ARGUMENTS = ("num_workers", "prefetch_factor", "shuffle_buffer_length")
+
+
+def warn_unused_loader(given: Mapping[str, Any], stacklevel: int = 4) -> None:
+    """Warn of loader arguments that have no effect, in one sentence."""
+    unused = [f"{k}={given[k]!r}" for k in LOADER_ARGUMENTS if given.get(k)]
+    if unused:
+        warnings.warn(
+            f"{', '.join(unused)} {'have' if len(unused) > 1 else 'has'} no effect: "
+            "windows are drawn uniformly and gathered as tensors, without a data loader.",
+            ScottWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def one_of(name: str, value: object, allowed: Iterable[str]) -> str:

@@ -10,11 +10,13 @@ import contextlib
 import io
 import os
 import pickle
+import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import lightning.pytorch as pl
 import torch
 from lightning.pytorch.plugins.io import CheckpointIO
 
@@ -23,6 +25,7 @@ from pts_scott.errors import (
     CheckpointVersionError,
     DamagedCheckpointError,
     FolderInUseError,
+    ScottWarning,
     UnsafeCheckpointError,
     cause,
 )
@@ -240,9 +243,18 @@ def _not_written(path: str | Path, error: OSError, before: str = "") -> Checkpoi
 
 
 class CheckpointFiles(CheckpointIO):
-    """How Lightning writes and reads checkpoints here, its own callbacks' included."""
+    """How Lightning writes and reads checkpoints here, its own callbacks' included.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    callbacks
+        Those of the run. Lightning's ``ModelCheckpoint`` deletes files by paths that it
+        reads from a checkpoint; only those inside its own folder are deleted.
+    """
+
+    def __init__(self, callbacks: Sequence[pl.Callback] = ()) -> None:
+        self._callbacks = callbacks
+        self._written: set[Path] = set()
         self._tolerant = False
         self._checked = False
         self.error: CheckpointError | None = None
@@ -266,6 +278,7 @@ class CheckpointFiles(CheckpointIO):
             # Once in a run: whether what callbacks keep can be read again.
             write(checkpoint, path, check=not self._checked)
             self._checked = True
+            self._written.add(Path(path).resolve())
         except CheckpointError as error:
             if not self._tolerant:
                 raise
@@ -275,4 +288,18 @@ class CheckpointFiles(CheckpointIO):
         return read(path, map_location="cpu")
 
     def remove_checkpoint(self, path: Any) -> None:
-        Path(path).unlink(missing_ok=True)
+        found = Path(path).resolve()
+        folders = [
+            Path(folder).resolve()
+            for callback in self._callbacks
+            if (folder := getattr(callback, "dirpath", None))
+        ]
+        if found in self._written or any(map(found.is_relative_to, folders)):
+            Path(path).unlink(missing_ok=True)
+            return
+        warnings.warn(
+            f"a callback asked to delete {path}, which is neither in its own folder nor "
+            "written by this run; it is left alone. Was the checkpoint changed?",
+            ScottWarning,
+            stacklevel=2,
+        )

@@ -28,6 +28,7 @@ from pts_scott.errors import (
     DatasetNotFoundError,
     EmptyDatasetError,
     FileLayoutError,
+    ScottWarning,
     one_line,
     quote,
     shorten,
@@ -181,6 +182,15 @@ def available(folder: str | Path | None = None) -> pd.DataFrame:
 
 
 def _named(name: str, plain: PlainSeries, note: str = "") -> SeriesData:
+    if plain.unread:
+        unread = f"Columns that were not read: {shorten(plain.unread)}."
+        warnings.warn(
+            f"{unread} {name} is read as one target per series; pass other features to "
+            "an estimator in a GluonTS dataset.",
+            ScottWarning,
+            stacklevel=3,
+        )
+        note = f"{note} {unread}".strip()
     return SeriesData(
         name,
         plain.freq,

@@ -122,6 +122,26 @@ class BatchCoupledLossError(ModelError):
     """The loss of a window changes with what shares its batch."""
 
 
+class SelfCheckError(ModelError):
+    """The engine does not compute what plain torch computes."""
+
+
+class HiddenParameterError(SelfCheckError):
+    """The network uses parameters that it has not registered."""
+
+
+class UnrepeatableLossError(SelfCheckError):
+    """A pass over the same windows gives other losses when it is repeated."""
+
+
+class CompilationError(ScottError):
+    """A run that was to be compiled was not."""
+
+
+class DivergenceError(ScottError):
+    """The parameters have become so large that the network fails."""
+
+
 class ProcessError(ScottError):
     """Of several processes that train together, one is lost."""
 

@@ -22,11 +22,13 @@ from gluonts.transform import (
 from torch import nn
 
 from pts_scott._arguments import (
+    LOADER_ARGUMENTS,
     check_names,
     named_arguments,
     one_of,
     real_number,
     switch,
+    warn_unused_loader,
     whole_number,
     whole_numbers,
 )
@@ -39,12 +41,6 @@ from pts_scott.timeline import parse_offset
 from pts_scott.trainer import ScottTrainer
 from pts_scott.windows import CONTEXTS, WindowIndex
 
-LOADER_ARGUMENTS = (
-    "num_workers",
-    "prefetch_factor",
-    "shuffle_buffer_length",
-    "cache_data",
-)
 FORECAST_BATCH = 32
 POINT_INPUTS = ("past_target", "past_observed_values")
 
@@ -120,8 +116,8 @@ class ScottEstimator(Estimator):
             Its last window of each series gives ``val_loss``, as in GluonTS.
         **loader
             What the libraries' own data loaders take (``num_workers``,
-            ``prefetch_factor``, ``shuffle_buffer_length``, ``cache_data``). It is
-            accepted and not needed: windows are gathered as tensors.
+            ``prefetch_factor``, ``shuffle_buffer_length``, ``cache_data``). Windows are
+            gathered as tensors from memory, so they have no effect; a warning says so.
 
         Returns
         -------
@@ -155,8 +151,9 @@ class ScottEstimator(Estimator):
         predictor: Predictor | None,
         loader: dict[str, Any],
     ) -> Predictor:
-        known = ("training_data", "validation_data", *LOADER_ARGUMENTS)
+        known = ("training_data", "validation_data", "cache_data", *LOADER_ARGUMENTS)
         check_names(f"{type(self).__name__}.train", loader, known)
+        warn_unused_loader(loader)
         windows = self.create_windows(training_data)
         validation = None
         if validation_data is not None:

@@ -1,4 +1,4 @@
-"""What went wrong in a run: steps that were skipped, and a loss that runs away."""
+"""What went wrong in a run: steps that were skipped, and a loss that diverges."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from pts_scott.errors import FaultWarning, ScottWarning
-from pts_scott.faults import culprits, name_windows
+from pts_scott.faults import culprits, has_diverged, name_windows
 from pts_scott.gradients import Gradients
 from pts_scott.scott import OuterLoop
 from pts_scott.windows import WindowIndex
@@ -74,24 +74,40 @@ class FaultLog:
             self.skipped += finite.count(False)
             trailing = finite[::-1].index(True) if True in finite else len(finite)
             self._in_a_row = trailing + (0 if True in finite else self._in_a_row)
-        self._say_whose(report, finite.index(False), steps)
+        self._warn_skipped_step(report, finite.index(False), steps)
         if self._in_a_row >= self._limit:
             self.gave_up = True
             self._warn(
                 f"training ends: {self._in_a_row} steps in a row were not finite. The "
-                "parameters are those before them. If no window is to blame, training "
-                "diverges: lower learning_rate, or set clip_gradient.",
+                "parameters are those before them.",
                 FaultWarning,
             )
 
-    def _say_whose(self, report: OuterLoop, first: int, steps: int) -> None:
+    def _warn_skipped_step(self, report: OuterLoop, first: int, steps: int) -> None:
+        """Warn of windows that are not finite, or once that training diverges."""
+        if self._diverged:
+            return
+        number = steps - report.steps + first + 1
         if self._faults <= NAMED:
-            origin = f"comes from {self._culprits(report, first)}. Look at these values"
+            bad = self._culprits(report, first)
+            if not len(bad) or has_diverged(self._gradients, self._windows):
+                self._diverged = True
+                self._warn(
+                    f"training diverges: step {number} was skipped, because its loss or "
+                    "gradient is not finite, or far too large, and no window is to "
+                    "blame: those that were fine before training fail, too. Lower "
+                    "learning_rate, or set clip_gradient. Further steps are skipped "
+                    "without a warning.",
+                    FaultWarning,
+                )
+                return
+            origin = (
+                f"comes from {name_windows(self._windows, bad)}. Look at these values"
+            )
         elif self._faults & (self._faults - 1) == 0:  # later at every power of two
             origin = f"is the {self._faults}th fault. Look at the data"
         else:
             return
-        number = steps - report.steps + first + 1
         self._warn(
             f"step {number} was skipped, because its loss or gradient is not finite, or "
             f"far too large; it {origin}, lower learning_rate, or set clip_gradient "
@@ -99,17 +115,16 @@ class FaultLog:
             FaultWarning,
         )
 
-    def _culprits(self, report: OuterLoop, first: int) -> str:
-        """The windows behind a fault at a step of an outer loop."""
+    def _culprits(self, report: OuterLoop, first: int) -> torch.Tensor:
+        """Find the windows behind a fault at a step of an outer loop."""
         # The step before may have done it, if nobody looked at its gradient.
         numbers = list(report.windows[max(0, first - 1) : first + 1])
         if report.anchor_windows is not None:
             numbers.append(report.anchor_windows)
-        bad = culprits(self._gradients, self._windows, torch.cat(numbers))
-        return name_windows(self._windows, bad)
+        return culprits(self._gradients, self._windows, torch.cat(numbers))
 
     def see_loss(self, loss: float, steps: int) -> None:
-        """Say once that a loss runs away."""
+        """Warn once that a loss diverges."""
         if math.isnan(self._first_loss):
             self._first_loss = loss
         rise = loss - self._first_loss

@@ -10,9 +10,10 @@ from torch import Tensor
 from pts_scott.errors import shorten
 from pts_scott.gradients import Gradients, Losses, largest_square, squared_norm
 from pts_scott.window_gradients import undisturbed
-from pts_scott.windows import WindowIndex
+from pts_scott.windows import WindowIndex, spread
 
 AT_ONCE = 256  # windows of one pass, and those whose gradients are taken one by one
+PROBES = 3  # windows that every network is checked on before training
 AT_MOST = 2**16  # windows that are looked at: an anchor may have all there are
 
 
@@ -66,6 +67,26 @@ def failing(
                     except Exception as error:
                         return number, error
     return None
+
+
+def has_diverged(gradients: Gradients, windows: WindowIndex) -> bool:
+    """Return whether windows that were fine before training are not any more.
+
+    The check before training looks at the same windows, so that what is wrong with them
+    now comes from the parameters and not from the data.
+    """
+    losses = gradients.losses
+    with undisturbed(losses, windows.device):
+        for number in spread(len(windows), PROBES).to(windows.device).split(1):
+            try:
+                loss = losses(windows.gather(number, losses.fields))
+                if not bool(loss.isfinite().all()):
+                    return True
+                if not _finite_gradient(gradients, windows, number):
+                    return True
+            except Exception:  # the network checks its own numbers, and fails
+                return True
+    return False
 
 
 def _finite_gradient(gradients: Gradients, windows: WindowIndex, number: Tensor) -> bool:

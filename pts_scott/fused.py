@@ -10,7 +10,7 @@ it find what they expect.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -31,49 +31,64 @@ class Outcome(NamedTuple):
 
 
 # The update rules of torch.optim, in a form that becomes one loop over each parameter.
-# What depends on the step alone comes as two numbers, or it would be computed for each
+# What depends on the step alone comes as numbers, or it would be computed for each
 # element. ``theta``, ``v`` and the state's tensors belong to one parameter.
 
 
-def _sgd(theta: Tensor, v: Tensor, state: Tensors, a: Tensor, b: Tensor, o: Any) -> None:
-    theta.sub_(a * (v + o["weight_decay"] * theta))
+def _sgd(theta: Tensor, v: Tensor, state: Tensors, n: Tensors, o: Any) -> None:
+    (lr,) = n
+    theta.sub_(lr * (v + o["weight_decay"] * theta))
 
 
-def _adam(theta: Tensor, v: Tensor, state: Tensors, a: Tensor, b: Tensor, o: Any) -> None:
+def _adam(theta: Tensor, v: Tensor, state: Tensors, n: Tensors, o: Any) -> None:
+    _adam_update(theta, v + o["weight_decay"] * theta, state, n, o)
+
+
+def _adamw(theta: Tensor, v: Tensor, state: Tensors, n: Tensors, o: Any) -> None:
+    theta.mul_(n[2])
+    _adam_update(theta, v, state, n[:2], o)
+
+
+def _adam_update(
+    theta: Tensor, v: Tensor, state: Tensors, n: Sequence[Tensor], o: Any
+) -> None:
     first, second = state
-    v = v + o["weight_decay"] * theta
+    step, root = n
     first.lerp_(v, 1 - o["betas"][0])
     second.mul_(o["betas"][1]).addcmul_(v, v, value=1 - o["betas"][1])
-    theta.sub_(a * first / (second.sqrt() / b + o["eps"]))
+    theta.sub_(step * first / (second.sqrt() / root + o["eps"]))
 
 
-def _adagrad(
-    theta: Tensor, v: Tensor, state: Tensors, a: Tensor, b: Tensor, o: Any
-) -> None:
+def _adagrad(theta: Tensor, v: Tensor, state: Tensors, n: Tensors, o: Any) -> None:
     (total,) = state
+    (lr,) = n
     v = v + o["weight_decay"] * theta
     total.addcmul_(v, v)
-    theta.sub_(a * v / (total.sqrt() + o["eps"]))
+    theta.sub_(lr * v / (total.sqrt() + o["eps"]))
 
 
-def _sgd_numbers(step: int, o: Any) -> tuple[float, float]:
-    return o["lr"], 1.0
+def _sgd_numbers(step: int, o: Any) -> tuple[float, ...]:
+    return (o["lr"],)
 
 
-def _adam_numbers(step: int, o: Any) -> tuple[float, float]:
+def _adam_numbers(step: int, o: Any) -> tuple[float, ...]:
     first, second = (1 - beta**step for beta in o["betas"])
     return o["lr"] / first, math.sqrt(second)
 
 
-def _adagrad_numbers(step: int, o: Any) -> tuple[float, float]:
-    return o["lr"] / (1 + (step - 1) * o["lr_decay"]), 1.0
+def _adamw_numbers(step: int, o: Any) -> tuple[float, ...]:
+    return *_adam_numbers(step, o), 1 - o["lr"] * o["weight_decay"]
+
+
+def _adagrad_numbers(step: int, o: Any) -> tuple[float, ...]:
+    return (o["lr"] / (1 + (step - 1) * o["lr_decay"]),)
 
 
 class _Rule(NamedTuple):
     """How an optimizer updates, and what it keeps for each parameter."""
 
-    update: Callable[[Tensor, Tensor, Tensors, Tensor, Tensor, Any], None]
-    numbers: Callable[[int, Any], tuple[float, float]]
+    update: Callable[[Tensor, Tensor, Tensors, Tensors, Any], None]
+    numbers: Callable[[int, Any], tuple[float, ...]]
     state: tuple[str, ...]
     counts: bool = True
 
@@ -81,6 +96,7 @@ class _Rule(NamedTuple):
 RULES: dict[type[torch.optim.Optimizer], _Rule] = {
     torch.optim.SGD: _Rule(_sgd, _sgd_numbers, (), counts=False),
     torch.optim.Adam: _Rule(_adam, _adam_numbers, ("exp_avg", "exp_avg_sq")),
+    torch.optim.AdamW: _Rule(_adamw, _adamw_numbers, ("exp_avg", "exp_avg_sq")),
     torch.optim.Adagrad: _Rule(_adagrad, _adagrad_numbers, ("sum",)),
 }
 
@@ -92,10 +108,13 @@ INDIFFERENT = {"foreach", "fused", "capturable", "initial_lr"}
 
 
 def can_fuse(optimizer: torch.optim.Optimizer, parameters: Tensors) -> bool:
-    """Whether an optimizer's whole update is known here, and nobody watches it."""
+    """Return whether an optimizer's whole update is known here, and has no hooks."""
     (group, *others) = optimizer.param_groups
     hooks = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
-    unknown = (v for k, v in group.items() if k not in KNOWN | INDIFFERENT)
+    known = KNOWN | INDIFFERENT
+    if type(optimizer) is torch.optim.AdamW:  # newer ones are an Adam with this option
+        known = known | {"decoupled_weight_decay"}
+    unknown = (v for k, v in group.items() if k not in known)
     state = [optimizer.state[p] for p in parameters if p in optimizer.state]
     steps = {float(own["step"]) for own in state if "step" in own}
     return (
@@ -136,7 +155,8 @@ class FusedStep:
         self.clip_gradient = clip_gradient
         self._rule = RULES[type(optimizer)]
         first = gradients.parameters[0]
-        self._numbers = (_Number(first), _Number(first))
+        group = optimizer.param_groups[0]
+        self._numbers = tuple(_Number(first) for _ in self._rule.numbers(1, group))
         self._coefficient = _Number(first)
         self._loaded: Any = None
         self._state: State = ()
@@ -183,7 +203,7 @@ class FusedStep:
             self._single = compiled_method(self._single_step)
             self._pair = compiled_method(self._paired_step)
 
-    def _next_numbers(self) -> tuple[Tensor, Tensor]:
+    def _next_numbers(self) -> Tensors:
         """What the update needs to know of the step that begins."""
         self._load_state()
         self._check_options()
@@ -191,8 +211,8 @@ class FusedStep:
         if self._rule.counts:
             self._counter.add_(1)
         values = self._rule.numbers(self._step, self.optimizer.param_groups[0])
-        first, second = self._numbers
-        return first.tensor(float(values[0])), second.tensor(float(values[1]))
+        pairs = zip(self._numbers, values, strict=True)
+        return tuple(number.tensor(float(value)) for number, value in pairs)
 
     def anchor(self, windows: Tensor, weights: Tensor, snapshot: Tensors) -> Tensors:
         """Σ_j weights_j ∇f_j(θ), and θ copied into the snapshot."""
@@ -291,7 +311,7 @@ class FusedStep:
         self,
         theta: Tensors,
         state: State,
-        numbers: tuple[Tensor, Tensor],
+        numbers: Tensors,
         windows: Tensor,
         weights: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
@@ -307,7 +327,7 @@ class FusedStep:
         anchor: Tensors,
         coefficient: Tensor,
         state: State,
-        numbers: tuple[Tensor, Tensor],
+        numbers: Tensors,
         windows: Tensor,
     ) -> tuple[Tensor, Tensor]:
         batch = self.gather(windows)
@@ -317,7 +337,7 @@ class FusedStep:
         return loss, self._update(theta, v, state, numbers)
 
     def _update(
-        self, theta: Tensors, v: Tensors, state: State, numbers: tuple[Tensor, Tensor]
+        self, theta: Tensors, v: Tensors, state: State, numbers: Tensors
     ) -> Tensor:
         if self.clip_gradient is not None:
             # In double precision: what is clipped may be of any size.
@@ -327,7 +347,7 @@ class FusedStep:
         else:  # a step is skipped if this overflows
             squared = torch.stack([x.square().sum() for x in v]).sum()
         for parameter, direction, own in zip(theta, v, state, strict=True):
-            self._rule.update(parameter, direction, own, *numbers, self._options)
+            self._rule.update(parameter, direction, own, numbers, self._options)
         return squared
 
 

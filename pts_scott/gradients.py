@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value
 
 from pts_scott.errors import WindowLossError
+from pts_scott.randomness import global_state, set_global_state
 from pts_scott.windows import WINDOW_FIELDS, Batch
 
 Tensors = tuple[Tensor, ...]
@@ -156,8 +157,8 @@ class Gradients:
         self.dtype = functools.reduce(torch.promote_types, types)
         self.compiled = compiled
         self._direction: Tensors = ()  # v, in the same place in every step
-        #: Whether a pass draws random numbers, which the second pass must repeat.
-        self.stochastic = False
+        #: Global generators that a pass draws from, which the second pass must repeat.
+        self.stochastic: frozenset[str] = frozenset()
         #: Whether a pass changes buffers of the network, which the second must not see.
         self.stateful = False
         #: Of half precision: losses are multiplied by its scale before a backward pass,
@@ -298,19 +299,18 @@ class Gradients:
         return loss.detach()
 
     def _once_more(self, device: torch.device) -> AbstractContextManager[None]:
-        """A block that finds what is random, and the buffers, as they are now.
+        """Run the second pass with the random state and the buffers of the first.
 
-        Dropout draws from torch's own generator: the second pass sees the masks of the
-        first, or the difference of the two gradients would be noise. Running values are
-        those of the pass at the parameters; the one at the snapshot leaves no trace.
+        It sees the dropout masks of the first, or the difference of the two gradients
+        would be noise. Running values are those of the pass at the parameters; the one
+        at the snapshot leaves no trace.
         """
-        random = _random_state(device) if self.stochastic else None
+        random = global_state(device, self.stochastic)
         before = Buffers(self.losses) if self.stateful else None
 
         @contextmanager
         def block() -> Iterator[None]:
-            if random is not None:
-                _set_random_state(device, random)
+            set_global_state(random, device)
             after = None
             if before is not None:
                 after = Buffers(self.losses)
@@ -439,9 +439,47 @@ def mean_loss(losses: Losses, batches: Iterable[Batch]) -> Tensor:
     size = 0
     with torch.no_grad():
         for batch in batches:
-            total = total + losses(batch).double().sum()
+            values = losses(batch)
+            # MPS has no double precision.
+            values = values.cpu() if values.device.type == "mps" else values
+            total = total + values.double().sum()
             size += _size(batch)
     return torch.as_tensor(total) / size
+
+
+def in_layout_of(parameters: Tensors, values: Tensors) -> Tensors:
+    """Copy the values whose memory layout differs from that of their parameter.
+
+    torch's fused optimizers walk through memory and ignore strides. Autograd may return
+    a transposed gradient, or one number expanded to many places.
+    """
+    return tuple(
+        v
+        if v.stride() == p.stride()
+        else torch.empty_like(p, requires_grad=False).copy_(v)
+        for p, v in zip(parameters, values, strict=True)
+    )
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Return whether a tensor fills its memory without gaps or overlaps."""
+    return torch.empty_like(tensor, device="meta").stride() == tensor.stride()
+
+
+@contextmanager
+def uncached_autocast() -> Iterator[None]:
+    """Switch off autocast's cache of weights in half precision.
+
+    The cache lives as long as the autocast region, which spans many updates here: after
+    the first one it would return stale weights.
+    """
+    before = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(before)
+        torch.clear_autocast_cache()
 
 
 def own_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -505,16 +543,3 @@ def set_buffers(module: nn.Module, values: Mapping[str, Tensor]) -> None:
             place, _, last = name.rpartition(".")
             device = next(module.parameters()).device
             module.get_submodule(place).register_buffer(last, value.clone().to(device))
-
-
-def _random_state(device: torch.device) -> list[Tensor]:
-    states = [torch.get_rng_state()]
-    if device.type == "cuda":
-        states.append(torch.cuda.get_rng_state(device))
-    return states
-
-
-def _set_random_state(device: torch.device, states: Sequence[Tensor]) -> None:
-    torch.set_rng_state(states[0])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(states[1], device)

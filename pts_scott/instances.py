@@ -182,7 +182,9 @@ class InstanceIndex(WindowIndex):
         self.prediction_length = layout.future_length
         self.stride = 1
         self.first = first_split(sampling) + layout.lead_time
-        self.context = "padded" if self.first < layout.past_length else "full"
+        # The context ends at the split, ``lead_time`` steps before the forecast start.
+        padded = first_split(sampling) < layout.past_length
+        self.context = "padded" if padded else "full"
         self._pieces = layout.pieces() | {name: ("static", name) for name in store.static}
         self._fields = tuple(fields) if fields is not None else tuple(self._pieces)
         lengths = series.lengths

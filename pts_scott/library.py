@@ -113,14 +113,14 @@ class _WithScott:
                 "trainer=ScottTrainer(method='scott')."
             )
         parameters = dict(inspect.signature(type(self)).parameters)
-        _check_training_arguments(kwargs, parameters)
+        _check_training_arguments(kwargs)
         check_names(type(self).__name__, kwargs, parameters)
         try:
             bound = inspect.signature(type(self)).bind_partial(*args, **kwargs)
         except TypeError as error:  # too many by place, or one by place and by name
             raise ArgumentError(f"{type(self).__name__}: {error}.") from None
         arguments = dict(bound.arguments)
-        _check_training_arguments(arguments, parameters)
+        _check_training_arguments(arguments)
         if "freq" in arguments:
             parse_offset(arguments["freq"])
         self.arguments = arguments
@@ -183,10 +183,9 @@ def _encode(estimator: _WithScott) -> Any:
     }
 
 
-def _check_training_arguments(given: dict[str, Any], parameters: dict[str, Any]) -> None:
+def _check_training_arguments(given: dict[str, Any]) -> None:
     for name, instead in stack.TRAINER_DECIDES.items():
-        known = parameters.get(name)
-        if name in given and (known is None or given[name] != known.default):
+        if name in given:
             raise ArgumentError(
                 f"{name}={given[name]!r} is about training, which the trainer decides: "
                 f"pass trainer=ScottTrainer({instead}=...)."

@@ -25,22 +25,46 @@ from pts_scott import __version__
 from pts_scott.budget import Budget, History, Stopwatch
 from pts_scott.errors import (
     DamagedCheckpointError,
+    DivergenceError,
+    ModelError,
     ProcessError,
     ScottError,
     ScottWarning,
+    SelfCheckError,
     WindowLossError,
     cause,
+    one_line,
+    shorten,
 )
 from pts_scott.fault_log import FaultLog
-from pts_scott.faults import failing, name_windows
+from pts_scott.faults import failing, has_diverged, name_windows
 from pts_scott.fused import FusedStep, can_fuse
-from pts_scott.gradients import Gradients, Losses, mean_loss, set_buffers
+from pts_scott.gradients import (
+    Gradients,
+    Losses,
+    mean_loss,
+    set_buffers,
+    uncached_autocast,
+)
 from pts_scott.interruption import hear_termination
 from pts_scott.kept import Kept
 from pts_scott.observers import Observer
 from pts_scott.processes import Processes, ProcessGroup
-from pts_scott.randomness import Generators, global_state, set_global_state
-from pts_scott.scott import OuterLoop, Scott, Settings, WindowDraws, geometric_length
+from pts_scott.randomness import (
+    Generators,
+    differ_by,
+    global_state,
+    set_global_state,
+)
+from pts_scott.scott import (
+    OuterLoop,
+    Scott,
+    Settings,
+    WindowDraws,
+    fits_one_pass,
+    geometric_length,
+)
+from pts_scott.self_check import SelfCheck
 from pts_scott.strata import Strata
 from pts_scott.undo import Undo
 from pts_scott.windows import Batch, WindowIndex
@@ -83,6 +107,7 @@ class Plan:
     make_optimizer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
     make_scheduler: Callable[[torch.optim.Optimizer], LRScheduler] | None = None
     skip_limit: int = 10
+    must_compile: bool = False  # a compiled step that is wrong is an error
 
 
 class OuterLoopModule(pl.LightningModule):
@@ -145,7 +170,13 @@ class OuterLoopModule(pl.LightningModule):
         self._latest_loss = math.nan
         self._random: dict[str, Any] | None = None  # of a checkpoint, still to be set
         self.strata_count = len(strata) if strata is not None else len(windows)
+        #: Why steps that were to be compiled are not; None otherwise.
+        self.compile_fallback: str | None = None
+        self.self_check_seconds = 0.0
+        self._optimizer_has_state = False
+        self._trained: list[str] = list(losses.trainable())
         self._anchor_size = plan.settings.anchor_size(strata, windows)
+        self._step_windows = plan.settings.step_windows(strata, windows)
         self._step_cost = plan.settings.step_size(strata, windows)
         self._first_cost = plan.settings.first_step_size(strata, windows)
         self._kept = Kept(plan.output, losses, generators.output)
@@ -222,7 +253,10 @@ class OuterLoopModule(pl.LightningModule):
             self.steps += int(allowed)
             return not allowed
 
-        with self._named_failure(self.windows, lambda: self.scott.at_hand):
+        with (
+            uncached_autocast(),
+            self._named_failure(self.windows, lambda: self.scott.at_hand),
+        ):
             report = self.scott.outer_loop(self._length(), self.coefficient(), exhausted)
         self.steps = before + report.steps
         self._advance(self.scott.fused_steps - fused)
@@ -251,6 +285,12 @@ class OuterLoopModule(pl.LightningModule):
             if found is None:  # it is not the network, or needs another batch to fail
                 raise
             number, reason = found
+            if has_diverged(self.gradients, self.windows):
+                raise DivergenceError(
+                    f"training diverged: at step {self.steps} {self.losses.name} fails "
+                    "on windows that it was checked on before training "
+                    f"({cause(reason)}). Lower learning_rate, or set clip_gradient."
+                ) from error
             raise WindowLossError(
                 f"{self.losses.name} fails on {name_windows(windows, number)}: "
                 f"{cause(reason)}. Look at the values and features of that window: a "
@@ -353,6 +393,7 @@ class OuterLoopModule(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         """The optimizer whose gradient is replaced by v, and its scheduler."""
         optimizer = self.plan.make_optimizer(list(self.losses.trainable().values()))
+        self._optimizer_has_state = bool(optimizer.state)
         if self.plan.make_scheduler is None:
             return optimizer
         scheduler = self.plan.make_scheduler(optimizer)
@@ -371,10 +412,25 @@ class OuterLoopModule(pl.LightningModule):
             scaler.scale(torch.ones((), device=self.device))  # it begins when first used
         if self.trainer.world_size > 1:
             self._join()
+        self._check_still_trained()
+        check = SelfCheck(self.scott, self.windows)
+        with self._self_checking():
+            check.check_network(
+                exchanges=self.plan.settings.has_anchor or self.gradients.compiled
+            )
         if self.gradients.compiled:
-            self._compile(optimizer.optimizer)
-        elif self._needs_no_norm():
-            self.scott.undo = Undo(optimizer.optimizer, self.gradients.parameters)
+            self._compile(optimizer.optimizer, check)
+        if not self.gradients.compiled:
+            with self._self_checking():
+                check.check_engine(
+                    optimizer.optimizer, self._step_windows, self._anchor_size
+                )
+            if self._needs_no_norm():
+                self.scott.undo = Undo(
+                    optimizer.optimizer,
+                    self.gradients.parameters,
+                    initialised=self._optimizer_has_state,
+                )
         if self._random is not None:
             set_global_state(self._random, self.device)
         self.clock.start()
@@ -411,14 +467,22 @@ class OuterLoopModule(pl.LightningModule):
             )
         # Each process drew a seed of its own if none was given: the first one's counts.
         self.generators.load_state_dict(group.gathered(self.generators.state_dict())[0])
-        torch.manual_seed(torch.initial_seed() + group.rank)  # dropout's masks differ
+        differ_by(group.rank)  # dropout's masks differ
         self.scott.processes = group
 
-    def _compile(self, optimizer: torch.optim.Optimizer) -> None:
-        """Compile before the clock starts; the seconds are in the history."""
+    @contextmanager
+    def _self_checking(self) -> Iterator[None]:
+        """Add the time of a self-check to ``self_check_seconds``."""
+        began = time.perf_counter()
+        yield
+        self.self_check_seconds += time.perf_counter() - began
+
+    def _compile(self, optimizer: torch.optim.Optimizer, check: SelfCheck) -> None:
+        """Compile and check before the clock starts; the seconds are in the history."""
         began, parameters = time.perf_counter(), self.gradients.parameters
         if (
             self.device.type == "cpu"
+            and fits_one_pass(self._step_windows)
             and can_fuse(optimizer, parameters)
             and not self._is_watched()
         ):
@@ -427,17 +491,40 @@ class OuterLoopModule(pl.LightningModule):
             )
         try:
             self.scott.warm_up(self._anchor_size)
+            self.history.compile_seconds += time.perf_counter() - began
+            with self._self_checking():
+                check.check_engine(optimizer, self._step_windows, self._anchor_size)
         except Exception as error:
             # Any part of the compiler may fail on a network that runs well without it.
+            if isinstance(error, SelfCheckError) and self.plan.must_compile:
+                raise
+            reason = f"{type(error).__name__}: {one_line(error, 200)}"
+            self.compile_fallback = reason
             warnings.warn(
                 f"{self.losses.name} could not be compiled, so it is "
-                f"trained without: {type(error).__name__}: {str(error)[:200]}",
+                f"trained without: {reason}",
                 ScottWarning,
                 stacklevel=2,
             )
             self.scott.fused = None
             self.gradients.use_autograd()
-        self.history.compile_seconds += time.perf_counter() - began
+
+    def _check_still_trained(self) -> None:
+        """Refuse callbacks that freeze or unfreeze parameters during a run.
+
+        Raises
+        ------
+        ModelError
+        """
+        now = list(self.losses.trainable())
+        if now != self._trained:
+            changed = sorted({*now} ^ {*self._trained})
+            raise ModelError(
+                f"requires_grad of {shorten(changed)} was changed after training began, "
+                "but snapshot and optimizer hold the parameters that were trainable "
+                "then. Train in two runs: set requires_grad and call train, set it again "
+                "and go on with train_from (or fit)."
+            )
 
     def _is_watched(self) -> bool:
         """Whether a callback wants to be called at every single update."""
@@ -445,6 +532,9 @@ class OuterLoopModule(pl.LightningModule):
             is_overridden("on_before_optimizer_step", callback, pl.Callback)
             for callback in self._callbacks
         )
+
+    def on_train_epoch_start(self) -> None:
+        self._check_still_trained()
 
     def on_train_end(self) -> None:
         self.finish()
@@ -491,7 +581,10 @@ class OuterLoopModule(pl.LightningModule):
         own, _ = self.processes.own(numbers, numbers)
         total = 0.0
         if len(own):
-            with self._named_failure(self.validation, lambda: own.to(self.device)):
+            with (
+                uncached_autocast(),
+                self._named_failure(self.validation, lambda: own.to(self.device)),
+            ):
                 total = len(own) * float(evaluate(self.losses, self.validation, own))
         value = self.processes.sums([total])[0] / len(numbers)
         self.history.extend(val_loss=value)

@@ -19,12 +19,12 @@ from pts_scott.errors import (
     cause,
     quote,
 )
-from pts_scott.faults import failing, name_windows
+from pts_scott.faults import PROBES, failing, name_windows
 from pts_scott.gradients import Buffers, Losses
 from pts_scott.instances import InstanceIndex
+from pts_scott.randomness import drawn_from, global_state, undrawn
 from pts_scott.windows import Batch, WindowIndex, spread
 
-PROBES = 3
 CHUNK = 1024
 
 
@@ -38,7 +38,10 @@ def check_model(losses: Losses, windows: WindowIndex) -> None:
     _check_parameters(losses, windows)
     _check_no_batch_norm(losses)
     check_missing_values(losses, windows)
-    losses.copies = _writes_into_batch(losses, windows)
+    losses.copies = False
+    losses.copies = any(
+        _writes_into_batch(losses, windows, training) for training in (False, True)
+    )
     _check_one_loss_a_window(losses, windows, training=False)
     if not is_stochastic(losses, windows):
         _check_one_loss_a_window(losses, windows, training=True)
@@ -47,23 +50,23 @@ def check_model(losses: Losses, windows: WindowIndex) -> None:
 class Effects(NamedTuple):
     """What a training pass does besides its gradient."""
 
-    random: bool  # it draws random numbers, as dropout does
+    random: frozenset[str]  # global generators that it draws from, as dropout does
     buffers: bool  # it changes buffers, as running means are
 
 
 def training_effects(losses: Losses, windows: WindowIndex) -> Effects:
     """Try a training pass on one window; parameters and buffers stay as they were."""
     batch = windows.gather(_probe_windows(windows, 1), losses.fields)
-    states = _random_states(windows.device)
+    states = global_state(windows.device)
     with losses.mode(training=True), torch.no_grad(), _same_buffers(losses) as before:
         losses(batch)
         changed = _differ(before, list(losses.buffers()))
-    return Effects(_differ(states, _random_states(windows.device)), changed)
+    return Effects(drawn_from(states, global_state(windows.device)), changed)
 
 
 def is_stochastic(losses: Losses, windows: WindowIndex) -> bool:
-    """Whether the training pass draws random numbers, as dropout does."""
-    return training_effects(losses, windows).random
+    """Return whether the training pass draws random numbers, as dropout does."""
+    return bool(training_effects(losses, windows).random)
 
 
 @contextmanager
@@ -80,22 +83,22 @@ def _differ(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
     return any(not torch.equal(x, y) for x, y in zip(left, right, strict=True))
 
 
-def _writes_into_batch(losses: Losses, windows: WindowIndex) -> bool:
+def _writes_into_batch(losses: Losses, windows: WindowIndex, training: bool) -> bool:
     batch = windows.gather(_probe_windows(windows, 1), losses.fields)
+    # A gather may return one number expanded to many places, which nobody can write to.
+    batch = {name: values.clone() for name, values in batch.items()}
     before = {name: values.clone() for name, values in batch.items()}
-    with losses.mode(training=False), torch.no_grad():
+    with (
+        losses.mode(training),
+        torch.enable_grad(),
+        undrawn(windows.device),
+        _same_buffers(losses),
+    ):
         try:
             losses(batch)
         except Exception:
             return False  # what is wrong with it is said by the next check
     return any(not torch.equal(before[name], batch[name]) for name in batch)
-
-
-def _random_states(device: torch.device) -> list[torch.Tensor]:
-    states = [torch.get_rng_state()]
-    return (
-        [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
-    )
 
 
 def _check_parameters(losses: Losses, windows: WindowIndex) -> None:
@@ -161,7 +164,7 @@ def _check_one_loss_a_window(
     losses: Losses, windows: WindowIndex, training: bool
 ) -> None:
     numbers = _probe_windows(windows, PROBES)
-    before = _random_states(windows.device)
+    before = global_state(windows.device)
     with losses.mode(training), torch.no_grad():
         batch = windows.gather(numbers, losses.fields)  # once: a step may be random
         with _same_buffers(losses):
@@ -170,7 +173,7 @@ def _check_one_loss_a_window(
             except WindowLossError as error:
                 raise _of_one_window(error, losses, windows, numbers) from error
         _check_shape(losses.name, together, len(numbers))
-        if _differ(before, _random_states(windows.device)):
+        if drawn_from(before, global_state(windows.device)):
             return  # random even in evaluation, as diffusion is: nothing to compare
         parts = []
         for n in range(len(numbers)):

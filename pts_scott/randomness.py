@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -47,7 +47,8 @@ class Generators:
 
 def _generator(seed: int, device: torch.device | str) -> torch.Generator:
     # The meta device has no generator of its own and takes the CPU's.
-    place = "cpu" if torch.device(device).type == "meta" else device
+    place = draw_device(torch.device(device))
+    place = torch.device("cpu") if place.type == "meta" else place
     return torch.Generator(place).manual_seed(seed % 2**63)
 
 
@@ -58,48 +59,137 @@ def fresh_seed() -> int:
 
 @contextlib.contextmanager
 def isolated(seed: int, device: torch.device) -> Iterator[None]:
-    """Run a block on global random state of its own, and put the old one back.
+    """Run a block on global random state of its own, then restore the old state.
 
     Initial weights and dropout come from torch's global generator, which no
     library lets us replace. Inside this block it depends on ``seed`` alone, and
     after it nothing has changed for the caller.
     """
-    python, numpy = random.getstate(), np.random.get_state()
+    with undrawn(device):
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        yield
+
+
+@contextlib.contextmanager
+def undrawn(device: torch.device) -> Iterator[None]:
+    """Restore the global random state on exit, as if the block had drawn nothing."""
+    before = global_state(device)
     try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.manual_seed(seed)
-            np.random.seed(seed % 2**32)
-            random.seed(seed)
-            yield
+        yield
     finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
+        set_global_state(before, device)
 
 
-def global_state(device: torch.device) -> dict[str, Any]:
-    """The global random state, as tensors and plain values.
+def differ_by(rank: int) -> None:
+    """Give each of several processes its own global random numbers."""
+    seed = torch.initial_seed() + rank
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
 
-    Dropout draws from torch's; what a library does to instances may draw from the others.
+
+#: The global generators that a network may draw from.
+SOURCES = ("torch", "device", "numpy", "python")
+
+
+def global_state(
+    device: torch.device, sources: Iterable[str] = SOURCES
+) -> dict[str, Any]:
+    """Return the global random state as tensors and plain values.
+
+    Parameters
+    ----------
+    device
+        The training device, whose generator is one of the sources.
+    sources
+        Names of the generators to read.
     """
-    version, words, gauss = random.getstate()
-    kind, keys, *rest = np.random.get_state(legacy=True)
-    words32 = torch.from_numpy(np.asarray(keys, dtype=np.int64))
-    state = {
-        "torch": torch.get_rng_state(),
-        "python": [version, list(words), gauss],
-        "numpy": [kind, words32, *rest],
+    read = {
+        "torch": torch.get_rng_state,
+        "device": lambda: _device_rng(device).get_rng_state(*_place(device)),
+        "numpy": _numpy_state,
+        "python": lambda: _as_list(random.getstate()),
     }
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
+    if device.type in ("cpu", "meta"):
+        del read["device"]
+    return {name: read[name]() for name in sources if name in read}
 
 
-def set_global_state(state: dict[str, Any], device: torch.device) -> None:
-    """Go on from a global random state."""
-    version, words, gauss = state["python"]
-    kind, keys, *rest = state["numpy"]
-    torch.set_rng_state(state["torch"])
-    random.setstate((version, tuple(words), gauss))
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
-    if device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], device)
+def set_global_state(state: Mapping[str, Any], device: torch.device) -> None:
+    """Set the global generators that ``state`` names."""
+    if "torch" in state:
+        torch.set_rng_state(state["torch"])
+    if "device" in state and device.type != "cpu":
+        _device_rng(device).set_rng_state(state["device"], *_place(device))
+    if "numpy" in state:
+        kind, keys, *rest = state["numpy"]
+        np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
+    if "python" in state:
+        version, words, gauss = state["python"]
+        random.setstate((version, tuple(words), gauss))
+
+
+def drawn_from(before: Mapping[str, Any], after: Mapping[str, Any]) -> frozenset[str]:
+    """Name the generators whose state differs between two `global_state` results."""
+    return frozenset(name for name in before if not _same(before[name], after[name]))
+
+
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(_same, left, right))
+    if isinstance(left, torch.Tensor):
+        return torch.equal(left, right)
+    return bool(left == right)
+
+
+def _numpy_state() -> list[Any]:
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    return [kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), *rest]
+
+
+def _as_list(state: tuple[Any, ...]) -> list[Any]:
+    version, words, gauss = state
+    return [version, list(words), gauss]
+
+
+def _device_rng(device: torch.device) -> Any:
+    return torch.get_device_module(device)
+
+
+def _place(device: torch.device) -> tuple[torch.device, ...]:
+    return () if device.type == "mps" else (device,)  # there is one MPS device only
+
+
+def draw_integers(
+    below: torch.Tensor | int,
+    shape: tuple[int, ...],
+    generator: torch.Generator,
+    device: torch.device,
+) -> torch.Tensor:
+    """Draw integers uniformly from 0 to ``below`` − 1, for limits up to 2^53.
+
+    ``torch.randint`` takes the remainder of 32 random bits, which favours small
+    numbers: with a limit of 2e8, the first half comes up in 51.2 % of all draws.
+
+    Parameters
+    ----------
+    below
+        Exclusive upper limits; they broadcast with ``shape``.
+    shape
+        Shape of the result.
+    generator
+        Where the random bits come from.
+    device
+        Where the result is used.
+    """
+    place = draw_device(device)
+    unit = torch.rand(shape, generator=generator, dtype=torch.float64, device=place)
+    limit = below.to(place) if isinstance(below, torch.Tensor) else below
+    return (unit * limit).long().to(device)
+
+
+def draw_device(device: torch.device) -> torch.device:
+    """Return where random numbers for a device are drawn: MPS has no float64."""
+    return torch.device("cpu") if device.type == "mps" else device

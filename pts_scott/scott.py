@@ -20,6 +20,7 @@ from pts_scott.gradients import (
     Gradients,
     Tensors,
     Update,
+    in_layout_of,
     largest_square,
     own_tensors,
     squared_norm,
@@ -77,11 +78,15 @@ class Settings:
             return 0
         return len(strata) * self.anchor_batch_size
 
-    def step_size(self, strata: Strata | None, windows: WindowIndex) -> int:
-        """Gradients that one step computes."""
+    def step_windows(self, strata: Strata | None, windows: WindowIndex) -> int:
+        """Return the number of windows in the mini-batch of one step."""
         if self.method == "stratified":
             return self.anchor_size(strata, windows)
-        return self.batch_size * (2 if self.has_anchor else 1)
+        return self.batch_size
+
+    def step_size(self, strata: Strata | None, windows: WindowIndex) -> int:
+        """Return the number of gradients that one step computes."""
+        return self.step_windows(strata, windows) * (2 if self.has_anchor else 1)
 
     def first_step_size(self, strata: Strata | None, windows: WindowIndex) -> int:
         """Gradients that the first step of an outer loop needs, its anchor included."""
@@ -213,7 +218,9 @@ class Scott:
     clip_gradient
         Largest norm of an update; None for no clipping.
     fused
-        Makes whole steps in place of gradients and ``step``; None for none.
+        Makes whole steps in place of gradients and ``step``; None for none. It makes
+        every step of a run or none, because it keeps count of them: only for steps
+        that ``fits_one_pass`` allows.
     processes
         Who else computes gradients for the same steps.
     deferred
@@ -250,7 +257,7 @@ class Scott:
         self._careful = 0  # outer loops in which one looks all the same
         self.processes = processes or Processes()
         device = gradients.parameters[0].device
-        wait = device.type == "cpu" or gradients.stochastic
+        wait = device.type == "cpu" or bool(gradients.stochastic)
         self.deferred = not wait if deferred is None else deferred
         gamma = settings.gamma if settings.has_anchor else None
         self._early_stop = _EarlyStop(gamma, device)
@@ -308,12 +315,12 @@ class Scott:
         while more:  # line 3
             windows, weights = self._draw()  # line 4: ξ(t,k)
             self.at_hand = windows
-            if self.fused is not None and len(windows) <= MAX_PASS:
-                step = self._careful_step if careful else self._fused_step
+            if self.fused is not None:
+                step = self._careful_step if careful else self.fused_step
                 loss, norm = step(windows, weights, anchor, coefficient)
                 more = len(losses) + 1 < length and not exhausted()
             else:
-                v = self._direction(windows, weights, anchor, coefficient)  # line 5
+                v = self.direction(windows, weights, anchor, coefficient)  # line 5
                 if deferred and self._early_stop.fires():  # line 7 of the step before
                     self._ahead = windows
                     break
@@ -356,15 +363,15 @@ class Scott:
         if anchor_size > MAX_PASS:
             anchor_size = MAX_PASS + (anchor_size % MAX_PASS or MAX_PASS)
         if self.settings.has_anchor:
-            anchor = self._anchor(*self._any_windows(anchor_size))
+            anchor = self.anchor(*self._any_windows(anchor_size))
         weights = None
         windows, _ = self._any_windows(self.settings.batch_size)
         if self.settings.method == "stratified":
             windows, weights = self._any_windows(anchor_size)
-        if self.fused is not None and len(windows) <= MAX_PASS:
-            self._fused_step(windows, weights, anchor, 1.0)
+        if self.fused is not None:
+            self.fused_step(windows, weights, anchor, 1.0)
         else:
-            self._direction(windows, weights, anchor, 1.0)
+            self.direction(windows, weights, anchor, 1.0)
 
     def _any_windows(self, size: int) -> tuple[Tensor, Tensor]:
         parameter = self.gradients.parameters[0]
@@ -375,11 +382,11 @@ class Scott:
         self.anchors += 1
         self._anchor_windows, weights = self.draws.anchor()
         self.at_hand = self._anchor_windows
-        return self._anchor(self._anchor_windows, weights)
+        return self.anchor(self._anchor_windows, weights)
 
-    def _anchor(self, windows: Tensor, weights: Tensor) -> Tensors:
+    def anchor(self, windows: Tensor, weights: Tensor) -> Tensors:
         """g(t,0) = Σ w_i ∇f_{ξ_i}(θ(t,0)); the parameters become the snapshot."""
-        if self.fused is not None and len(windows) <= MAX_PASS:
+        if self.fused is not None and fits_one_pass(len(windows)):
             return self.fused.anchor(windows, weights, self.snapshot)
         with torch.no_grad():
             torch._foreach_copy_(list(self.snapshot), list(self.gradients.parameters))
@@ -392,9 +399,10 @@ class Scott:
         windows, self._ahead = self._ahead, None
         return self.draws.inner() if windows is None else windows, None
 
-    def _fused_step(
+    def fused_step(
         self, windows: Tensor, weights: Tensor | None, anchor: Tensors, coefficient: float
     ) -> Outcome:
+        """Make a whole step by the compiled function."""
         assert self.fused is not None
         self.fused_steps += 1
         if self.settings.has_anchor:
@@ -404,16 +412,16 @@ class Scott:
     def _careful_step(
         self, windows: Tensor, weights: Tensor | None, anchor: Tensors, coefficient: float
     ) -> Outcome:
-        """The same, taken back at once if it was not finite."""
+        """Make a fused step, rolled back at once if it was not finite."""
         assert self.fused is not None
         self.fused.keep()
-        loss, norm = self._fused_step(windows, weights, anchor, coefficient)
+        loss, norm = self.fused_step(windows, weights, anchor, coefficient)
         if not math.isfinite(loss) or not math.isfinite(norm):
             self.fused.take_back()
             loss = self._skipped
         return Outcome(loss, norm)
 
-    def _direction(
+    def direction(
         self, windows: Tensor, weights: Tensor | None, anchor: Tensors, coefficient: float
     ) -> Update:
         """v(t,k), or the gradient of a baseline in the same engine."""
@@ -472,6 +480,7 @@ class Scott:
             shorter = clip_scale(squared, self.clip_gradient)
             torch._foreach_mul_(direction, shorter.to(self.gradients.dtype))
         parameters, scale = self.gradients.parameters, self.gradients.scale
+        direction = in_layout_of(parameters, direction)
         for parameter, value in zip(parameters, direction, strict=True):
             parameter.grad = value if scale == 1.0 else scale * value
         self.step()  # in half precision by the scaler, which finds what has overflowed
@@ -566,6 +575,11 @@ class _EarlyStop:
         norm = float(self._norm if self._host is None else self._host)
         self._first = norm if self._first is None else self._first
         return norm <= self._gamma * self._first or not math.isfinite(norm)
+
+
+def fits_one_pass(windows: int) -> bool:
+    """Return whether a gradient of so many windows is computed in one pass."""
+    return windows <= MAX_PASS
 
 
 def _add(left: Update, right: Update) -> Update:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from gluonts.dataset.common import ListDataset
 from pandas.tseries.offsets import Tick
 
 from pts_scott._arguments import real_number, whole_number
-from pts_scott.errors import SplitError, quote, shorten
+from pts_scott.errors import ScottWarning, SplitError, quote, shorten
 from pts_scott.timeline import Timeline, nanoseconds, parse_offset
 
 OFTEN = 0.2  # a series that is zero more often than that is named in a report
@@ -137,6 +137,8 @@ class TimeSplit:
         ``prediction_length`` steps are to be forecast.
     tune_begin, train_end
         The moments at which the parts meet.
+    left_out
+        By part, the names of the series that have no window there.
     """
 
     name: str
@@ -149,6 +151,15 @@ class TimeSplit:
     backtest: SeriesData
     tune_begin: pd.Timestamp
     train_end: pd.Timestamp
+    left_out: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def left_out_sentence(self) -> str:
+        """Name the series that are left out of a part."""
+        parts = (f"{part}: {shorten(names)}" for part, names in self.left_out.items())
+        return (
+            f"series of {self.name} without a window of {self._need} steps in a part are "
+            f"left out of it ({'; '.join(parts)})."
+        )
 
     def windows(self, part: SeriesData) -> int:
         """How many windows with full context a part has."""
@@ -171,6 +182,8 @@ class TimeSplit:
                 f"  {name:<6}  {begin:<16} to {end:<16}  {len(part)} series  "
                 f"{self.windows(part):,} windows"
             )
+        if self.left_out:
+            lines.append(f"  {self.left_out_sentence()}")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -297,8 +310,12 @@ def _split(
         "tuning": (context_begin, train_end),
     }
     parts = {}
+    left_out: dict[str, tuple[str, ...]] = {}
     for name, (begin, end) in ranges.items():
         part, rows = calendar.cut(begin, end, context + prediction)
+        gone = set(range(len(data))) - set(rows)
+        if gone:
+            left_out[name] = tuple(data.item_ids[row] for row in sorted(gone))
         if not rows:
             steps = {
                 "train": train_steps,
@@ -310,14 +327,18 @@ def _split(
         parts[name] = part
         if name == "test":
             parts["backtest"] = data.pick(rows)
-    return TimeSplit(
+    split = TimeSplit(
         data.name,
         context,
         prediction,
         **parts,
         tune_begin=tune_begin,
         train_end=train_end,
+        left_out=left_out,
     )
+    if left_out:
+        warnings.warn(split.left_out_sentence(), ScottWarning, stacklevel=3)
+    return split
 
 
 def _share(share: float, steps: int) -> int:

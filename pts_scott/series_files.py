@@ -13,7 +13,7 @@ import itertools
 import warnings
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ class PlainSeries:
     item_ids: list[str]
     starts: list[pd.Timestamp]
     targets: list[np.ndarray]
+    unread: list[str] = field(default_factory=list)  # columns that hold something else
 
 
 @dataclass(frozen=True)
@@ -389,14 +390,21 @@ def _from_table(
     _check_plain(frame[[time] if item is None else [time, item]], source)
     times = _moments(frame[time], source)
     if item is None:
-        return _from_wide(frame, times, time, freq, columns.target, source)
+        wide = _from_wide(frame, times, time, freq, columns.target, source)
+        return replace(wide, unread=_others(known, [time, *wide.item_ids]))
     target = _column("target", columns.target, TARGETS, known, source)
     if target is None:
         raise FileLayoutError(
             f"{source.name} has a column {item!r}, but none of {', '.join(TARGETS)}; "
             f"name the column of the values with target=. It has {shorten(known)}."
         )
-    return _from_long(frame, times, item, target, freq, source)
+    long = _from_long(frame, times, item, target, freq, source)
+    return replace(long, unread=_others(known, [time, item, target]))
+
+
+def _others(known: list[str], read: list[str]) -> list[str]:
+    """The columns that were not read; one without a name is the index of a CSV file."""
+    return [c for c in known if c not in read and not c.startswith("Unnamed: ")]
 
 
 def _check_plain(frame: pd.DataFrame, source: _Source) -> None:

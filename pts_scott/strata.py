@@ -14,6 +14,7 @@ from torch import Tensor
 from pts_scott.errors import quote
 from pts_scott.orders import Order, sort_windows
 from pts_scott.policies import Calendar
+from pts_scott.randomness import draw_integers
 from pts_scott.stratifier import Codes, Stratifier, combine
 from pts_scott.timeline import parse_offset, step_days
 from pts_scott.windows import WindowIndex
@@ -67,7 +68,8 @@ class Strata:
     @property
     def weights(self) -> Tensor:
         """w_i = |D_i| / |D|, in float64."""
-        return self.sizes.double() / self.sizes.sum()
+        sizes = self.sizes.cpu() if self.sizes.device.type == "mps" else self.sizes
+        return sizes.double() / sizes.sum()
 
     @cached_property
     def starts(self) -> Tensor:
@@ -91,10 +93,7 @@ class Strata:
         ``times`` draws at once, one after the other, are those of as many calls.
         """
         shape = (times, len(self), size)
-        device = self.sizes.device
-        # In double precision a stratum may hold 2^53 windows before a draw is skewed.
-        place = torch.rand(shape, generator=generator, dtype=torch.float64, device=device)
-        place = (place * self.sizes[:, None]).long()
+        place = draw_integers(self.sizes[:, None], shape, generator, self.sizes.device)
         return self.sorted.windows((self.starts[:, None] + place).reshape(-1))
 
     def labels(self, strata: Sequence[int]) -> list[str]:

@@ -48,6 +48,12 @@ from pts_scott.model_checks import (
     check_model,
     training_effects,
 )
+from pts_scott.optimizers import (
+    OptimizerFactory,
+    check_optimizer,
+    make_optimizer,
+    serialisable,
+)
 from pts_scott.processes import told_apart
 from pts_scott.randomness import Generators, fresh_seed, isolated
 from pts_scott.scott import METHODS, Settings
@@ -67,18 +73,12 @@ from pts_scott.trainer_checks import (
     check_trainer_kwargs,
     check_validation,
     has_compiler,
+    lightning_accelerator,
     resolve_device,
 )
 from pts_scott.windows import WindowIndex, require_windows
 
-OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
-
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "sgd": torch.optim.SGD,
-    "adam": torch.optim.Adam,
-    "adagrad": torch.optim.Adagrad,
-}
 
 # Compiling takes tens of seconds, and saves two to five milliseconds in each step of a
 # small network (benchmarks/steps.py). The rule is fixed, not timed: compiled and eager
@@ -97,10 +97,11 @@ class ScottTrainer(stack.TrainerBase):
         anchor of the same size; "svrg": with the full gradient. "stratified": every
         step is a stratified mini-batch; "plain": a uniform one.
     optimizer
-        "sgd", "adam", "adagrad", or a function from a list of parameters to a
-        ``torch.optim`` optimizer. S-Adam is method="scott" with optimizer="adam".
+        "sgd", "adam", "adamw", "adagrad" or another name of ``torch.optim`` in lower
+        case; an optimizer class; or a function from a list of parameters to an
+        optimizer. S-Adam is method="scott" with optimizer="adam".
     learning_rate, weight_decay
-        Of the optimizers known by name.
+        Options of an optimizer that is given by name or class. A function sets its own.
     scheduler
         A function from the optimizer to a scheduler of its step size, e.g.
         ``lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o, patience=10)``; it is
@@ -137,7 +138,8 @@ class ScottTrainer(stack.TrainerBase):
     clip_gradient
         Largest norm of an update; None for no clipping.
     device
-        "auto" (CUDA where there is one), "cpu", "cuda" or "cuda:1".
+        "auto" (CUDA where there is one), "cpu", "cuda", "cuda:1", or any accelerator
+        that torch reports as available and Lightning knows, as "mps".
     compile
         Whether to compile the steps; "auto" where the number of steps repays it. A
         compiled network is taken as it is when training starts: attributes of it that
@@ -175,8 +177,13 @@ class ScottTrainer(stack.TrainerBase):
     compile_seconds, stratify_seconds : float
         Seconds that compilation and stratification took; neither is in the history's
         seconds.
-    checkpoint_seconds : float
-        Seconds that checkpoints took in the last run; not in the history's seconds.
+    checkpoint_seconds, self_check_seconds : float
+        Seconds that checkpoints, and the self-check before the first step, took in the
+        last run; not in the history's seconds.
+    compiled : bool
+        Whether the steps of the last run were compiled.
+    compile_fallback : str or None
+        Why the last run was not compiled although it was to be; None otherwise.
     interrupted, gave_up : bool
         Whether the last run was ended by Ctrl-C (or by a checkpoint that could not be
         written, if that is asked for), or by ``skip_limit`` steps in a row that were not
@@ -197,7 +204,7 @@ class ScottTrainer(stack.TrainerBase):
     def __init__(
         self,
         method: str = "scott",
-        optimizer: str | OptimizerFactory = "sgd",
+        optimizer: str | type[torch.optim.Optimizer] | OptimizerFactory = "sgd",
         learning_rate: float = 1e-3,
         weight_decay: float = 1e-5,
         stratifier: Stratifier | None = None,
@@ -237,14 +244,11 @@ class ScottTrainer(stack.TrainerBase):
                 f"gamma={gamma!r}: expected less than 1; otherwise the first inner step "
                 "meets it, and every step would need an anchor of its own."
             )
-        if isinstance(optimizer, torch.optim.Optimizer):
-            raise ArgumentError(
-                "optimizer is an optimizer already; pass a function that makes one, e.g. "
-                "optimizer=lambda parameters: torch.optim.RMSprop(parameters, lr=1e-3)."
-            )
-        if not callable(optimizer):
-            one_of("optimizer", optimizer, OPTIMIZERS)
-        self.optimizer = optimizer
+        given: dict[str, Any] = self.given_arguments  # type: ignore[attr-defined]
+        numbers = ("learning_rate", "weight_decay")
+        self.optimizer = check_optimizer(
+            optimizer, {name: given[name] for name in numbers if name in given}
+        )
         if scheduler is not None and not callable(scheduler):
             raise ArgumentError(
                 "scheduler is no function; pass one that makes a scheduler, e.g. "
@@ -305,6 +309,9 @@ class ScottTrainer(stack.TrainerBase):
         self.strata: Strata | None = None
         self.stratify_seconds = 0.0
         self.checkpoint_seconds = 0.0
+        self.self_check_seconds = 0.0
+        self.compiled = False
+        self.compile_fallback: str | None = None
         self.interrupted = False
         self.gave_up = False
         self.lightning: pl.Trainer | None = None
@@ -312,6 +319,8 @@ class ScottTrainer(stack.TrainerBase):
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """By this GluonTS writes a trainer down; what it has trained is not kept."""
         given: dict[str, Any] = dict(self.given_arguments)  # type: ignore[attr-defined]
+        if "optimizer" in given:
+            given["optimizer"] = serialisable(given["optimizer"])
         if isinstance(given.get("device"), torch.device):  # which GluonTS can't write
             given["device"] = str(given["device"])
         return (), given
@@ -369,6 +378,7 @@ class ScottTrainer(stack.TrainerBase):
             )
         seed = self.next_seed() if seed is None else seed
         self._history = History()
+        self.compiled, self.compile_fallback = False, None
         losses = Losses(network, windows.fields)
         with isolated(seed, self.device), self._threads(network, windows):
             network.to(self.device)
@@ -471,6 +481,7 @@ class ScottTrainer(stack.TrainerBase):
             make_optimizer=self._make_optimizer,
             make_scheduler=None if self.scheduler is None else self._make_scheduler,
             skip_limit=self.skip_limit,
+            must_compile=self.compile is True,
         )
 
     def _make_scheduler(self, optimizer: torch.optim.Optimizer) -> LRScheduler:
@@ -484,23 +495,13 @@ class ScottTrainer(stack.TrainerBase):
         return scheduler
 
     def _make_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        if callable(self.optimizer):
-            optimizer = self.optimizer(parameters)
-            if not isinstance(optimizer, torch.optim.Optimizer):
-                raise ArgumentError(
-                    f"optimizer returned {type(optimizer).__name__}; expected a "
-                    "function from parameters to a torch.optim.Optimizer."
-                )
-            return optimizer
-        # One fused kernel for all parameters; torch has none for Adagrad on CUDA.
-        kinds = ("cpu",) if self.optimizer == "adagrad" else ("cpu", "cuda")
-        # A scaler of half precision has to look at gradients before the update.
-        fused = self.device.type in kinds and not self._is_mixed
-        return OPTIMIZERS[self.optimizer](
+        return make_optimizer(
+            self.optimizer,
             parameters,
-            lr=self.learning_rate,
+            learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
-            **({"fused": True} if fused else {}),
+            # A scaler of half precision has to look at gradients before the update.
+            fusable=not self._is_mixed,
         )
 
     def _make_gradients(self, losses: Losses, windows: WindowIndex) -> Gradients:
@@ -532,6 +533,7 @@ class ScottTrainer(stack.TrainerBase):
                 and self._repays_compiling()
             )
         if wanted and self.device.type == "cpu" and not has_compiler():
+            self.compile_fallback = "no C++ compiler was found"
             warnings.warn(
                 "no C++ compiler was found, so gradients are not compiled; install g++ "
                 "or clang++ for several times the speed, or pass compile=False.",
@@ -555,7 +557,8 @@ class ScottTrainer(stack.TrainerBase):
         )
 
     def _run(self, module: OuterLoopModule) -> None:
-        callbacks, files = self._callbacks(), CheckpointFiles()
+        callbacks = self._callbacks()
+        files = CheckpointFiles(callbacks)
         self.checkpoint_seconds = 0.0
         for callback, state in self._fresh:
             vars(callback).clear()
@@ -579,6 +582,9 @@ class ScottTrainer(stack.TrainerBase):
                     module, _Iterable(module.outer_loops), [0], ckpt_path=start
                 )
         self.interrupted, self.gave_up = module.interrupted, module.faults.gave_up
+        self.compiled = module.gradients.compiled
+        self.compile_fallback = self.compile_fallback or module.compile_fallback
+        self.self_check_seconds = module.self_check_seconds
         self.checkpoint_seconds = 0.0 if writer is None else writer.seconds
 
     def _held(self) -> AbstractContextManager[None]:
@@ -633,7 +639,7 @@ class ScottTrainer(stack.TrainerBase):
             plugins = [*plugins, files]
         lightning = pl.Trainer(
             **{
-                "accelerator": "gpu" if self.device.type == "cuda" else self.device.type,
+                "accelerator": lightning_accelerator(self.device),
                 "devices": [index] if index is not None else 1,
                 "logger": False,
                 "enable_checkpointing": any(isinstance(c, Checkpoint) for c in callbacks),

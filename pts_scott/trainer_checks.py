@@ -11,6 +11,8 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.accelerators import AcceleratorRegistry
+from lightning.pytorch.callbacks import BaseFinetuning
 from lightning.pytorch.plugins.io import CheckpointIO
 
 from pts_scott._arguments import check_names
@@ -72,6 +74,15 @@ def check_trainer_kwargs(given: Any) -> dict[str, Any]:
             raise ArgumentError(
                 f"trainer_kwargs has {name!r}, which ScottTrainer decides: {instead}."
             )
+    callbacks = given.get("callbacks") or []
+    for callback in callbacks if isinstance(callbacks, list | tuple) else [callbacks]:
+        if isinstance(callback, BaseFinetuning):
+            raise ArgumentError(
+                f"{type(callback).__name__} freezes and unfreezes parameters during "
+                "training, but snapshot, anchor and optimizer hold those that are "
+                "trainable when it begins. Train in two runs: requires_grad_(False) for "
+                "what is frozen and train, then requires_grad_(True) and train_from."
+            )
     if given.get("precision") not in (None, 32, "32", "32-true", *MIXED):
         raise ArgumentError(
             f"precision={given['precision']!r}: expected one of {', '.join(MIXED)}; "
@@ -111,14 +122,43 @@ def resolve_device(device: str | torch.device) -> torch.device:
             f"device={device!r}: expected 'auto' or a torch device such as 'cpu' or "
             "'cuda:0'."
         ) from error
-    if resolved.type not in ("cpu", "cuda"):
-        raise ArgumentError(f"device={device!r}: expected 'cpu' or 'cuda'.")
-    if resolved.type == "cuda" and not torch.cuda.is_available():
+    if resolved.type not in ("cpu", *available_accelerators()):
+        found = ", ".join(map(repr, available_accelerators())) or "none"
         raise ArgumentError(
-            f"device={device!r}: torch finds no CUDA device here; use device='auto', or "
-            "install a build of torch with CUDA."
+            f"device={device!r}: torch finds no such device here (accelerators: "
+            f"{found}); use device='auto', or install a build of torch for it."
         )
+    lightning_accelerator(resolved)
     return resolved
+
+
+def available_accelerators() -> list[str]:
+    """List the types of accelerator that torch can use here: "cuda", "mps", "xpu", …."""
+    if torch.cuda.is_available():
+        return ["cuda"]
+    current = torch.accelerator.current_accelerator()
+    if current is None or not torch.get_device_module(current).is_available():
+        return []
+    return [current.type]
+
+
+def lightning_accelerator(device: torch.device) -> str:
+    """Return Lightning's name of a device's type.
+
+    Raises
+    ------
+    ArgumentError
+        If this version of Lightning has none.
+    """
+    name = "gpu" if device.type == "cuda" else device.type
+    known = AcceleratorRegistry.available_accelerators()
+    if name != "gpu" and name not in known:
+        raise ArgumentError(
+            f"device={str(device)!r}: this version of Lightning trains on "
+            f"{', '.join(sorted(known))}, and not there; register an accelerator in "
+            "lightning.pytorch.accelerators.AcceleratorRegistry, or use another device."
+        )
+    return name
 
 
 def has_compiler() -> bool:

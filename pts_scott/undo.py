@@ -32,13 +32,22 @@ class Undo:
         Whose state is kept, once it has any.
     parameters
         What it moves.
+    initialised
+        Whether the optimizer's constructor makes its state, as Adagrad's does. Such a
+        state cannot begin anew and is kept whatever its size.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, parameters: Tensors) -> None:
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        parameters: Tensors,
+        *,
+        initialised: bool = False,
+    ) -> None:
         self._optimizer = optimizer
         self._parameters = [p.detach() for p in parameters]
         size = sum(p.numel() * p.element_size() for p in parameters)
-        self._whole = SETS * size <= SMALL
+        self._whole = initialised or SETS * size <= SMALL
         self._state: Any = None
         self._size = -1
         self._live: list[Tensor] = []

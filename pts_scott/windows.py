@@ -38,11 +38,16 @@ from pts_scott.errors import (
     quote,
     shorten,
 )
+from pts_scott.randomness import draw_device, draw_integers
 from pts_scott.timeline import Timeline
 
 Batch = dict[str, Tensor]
 
 CONTEXTS = ("full", "padded")
+
+# torch.randint takes the remainder of 32 bits: up to this limit no window is more likely
+# than another by more than a factor of 1 + 2^-16. Beyond it, more bits are drawn.
+UNBIASED_BELOW = 2**16
 
 WINDOW_FIELDS = (
     "past_target",
@@ -326,11 +331,11 @@ class WindowIndex:
             return
         names = shorten([self.series.item_ids[i] for i in short])
         need = self.first + self.prediction_length
-        remedy = (
-            "Remove them, shorten the context, or pass context='padded'."
-            if self.context == "full"
-            else "Remove them or shorten the prediction range."
-        )
+        # Padding helps those that have a step of context before a prediction range.
+        paddable = bool((self.series.lengths[short] > self.prediction_length).all())
+        remedy = "Remove them or shorten prediction_length."
+        if self.context == "full" and paddable:
+            remedy = "Remove them, shorten context_length, or pass context='padded'."
         raise ShortSeriesError(
             f"{len(short)} of {len(self.series.item_ids)} series are shorter than a "
             f"window of {need} steps: {names}. {remedy}"
@@ -397,8 +402,12 @@ class WindowIndex:
         return series, self.firsts[series] + place * self.stride
 
     def draw(self, size: int, generator: torch.Generator) -> Tensor:
-        """Windows drawn uniformly and independently from all windows."""
-        return torch.randint(self._size, (size,), generator=generator, device=self.device)
+        """Draw windows uniformly and independently from all windows."""
+        if self._size > UNBIASED_BELOW:
+            return draw_integers(self._size, (size,), generator, self.device)
+        place = draw_device(self.device)
+        drawn = torch.randint(self._size, (size,), generator=generator, device=place)
+        return drawn.to(self.device)
 
     def contexts(self, windows: Tensor) -> Tensor:
         """The target before the forecast start of some windows, steps before dimensions.

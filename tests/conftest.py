@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,11 @@ def quiet_trainer(**kwargs: Any) -> ScottTrainer:
         "seed": 1,
         "trainer_kwargs": QUIET,
     }
-    return ScottTrainer(**{**settings, **kwargs})
+    settings = {**settings, **kwargs}
+    if inspect.isfunction(settings.get("optimizer")):  # which sets its own numbers
+        for name in ("learning_rate", "weight_decay"):
+            settings.pop(name, None)
+    return ScottTrainer(**settings)
 
 
 class TinyNetwork(nn.Module):

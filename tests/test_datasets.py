@@ -21,6 +21,7 @@ from pts_scott.errors import (
     DatasetNotFoundError,
     EmptyDatasetError,
     FileLayoutError,
+    ScottWarning,
     SplitError,
 )
 from pts_scott.series_data import SeriesData
@@ -415,7 +416,8 @@ def test_tuning_predicts_only_the_last_tenth_of_the_training_range(freq):
 
 def test_the_truth_of_a_backtest_lies_in_the_test_range():
     data = series(ramp(100), ramp(95), ramp(84))
-    parts = parts_of(data)
+    with pytest.warns(ScottWarning, match=r"left out of it \(test: 's2'\)"):
+        parts = parts_of(data)
     assert parts.backtest.item_ids == parts.test.item_ids == ("s0", "s1")
     for row in range(2):
         assert moments(parts.backtest, row)[-2] >= parts.train_end
@@ -426,7 +428,11 @@ def test_series_without_a_window_in_a_part_are_left_out_of_it():
     data = series(
         ramp(100), ramp(15), ramp(30), starts=["2020-01-01", late, "2020-01-01"]
     )
-    parts = parts_of(data)
+    words = r"train: 's1'; test: 's2'; fit: 's1'; tuning: 's1', 's2'\)"
+    with pytest.warns(ScottWarning, match=words):
+        parts = parts_of(data)
+    assert parts.left_out["tuning"] == ("s1", "s2")
+    assert "tuning: 's1', 's2'" in str(parts)
     assert parts.train.item_ids == ("s0", "s2")
     assert parts.test.item_ids == ("s0", "s1")
     assert parts.tuning.item_ids == ("s0",)

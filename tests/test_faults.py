@@ -56,6 +56,13 @@ class Break(pl.Callback):
 BROKEN = {**QUIET, "callbacks": [Break()]}
 
 
+class BreakSome(pl.Callback):
+    """Makes many windows bad, but for those that were checked before training."""
+
+    def on_train_start(self, trainer, pl_module):
+        pl_module.losses.network.limit = 1.4
+
+
 def bad_windows() -> set[int]:
     windows = wave_windows()
     past = windows.gather(torch.arange(len(windows)))["past_target"]
@@ -145,7 +152,7 @@ def test_loops_that_are_undone_again_and_again_end_training():
     )
     assert trainer.gave_up
     assert trainer.history["skipped"].tolist() == [5, 10]
-    assert len(messages) == 3
+    assert ["diverges" in m for m in messages] == [True, False], "said once, and the end"
     for x, y in zip(network.parameters(), before, strict=True):
         torch.testing.assert_close(x, y, rtol=0, atol=0)
 
@@ -175,8 +182,9 @@ def test_many_faults_do_not_take_a_search_and_a_warning_each():
             "pts_scott.fault_log.culprits",
             lambda *args: (searched.append(args), culprits(*args))[1],
         )
-        trainer, messages = trained(network, skip_limit=999, trainer_kwargs=BROKEN)
-    assert trainer.history["skipped"].iloc[-1] == 60
+        kwargs = {**QUIET, "callbacks": [BreakSome()]}
+        trainer, messages = trained(network, skip_limit=999, trainer_kwargs=kwargs)
+    assert 32 <= trainer.history["skipped"].iloc[-1] < 64
     assert len(searched) == 10
     assert len(messages) == 10 + 2, "the 16th and the 32nd"
     assert "the 32th fault" in messages[-1]
@@ -198,12 +206,21 @@ class Huge(nn.Module):
         return losses * (self.size if 60 <= self.calls < 63 else 1.0)
 
 
+class CountFromHere(pl.Callback):
+    """Begin to count at the first step, whatever the checks before it did."""
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        if pl_module.current_epoch == 0:
+            pl_module.losses.network.calls = 6
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
 @pytest.mark.parametrize("method", ["scott", "stratified", "plain"])
 @pytest.mark.parametrize("clip", [None, 1.0])
 def test_a_huge_gradient_does_not_freeze_the_optimizer(method, optimizer, clip):
     network = Huge(1e25)
     settings = {"method": method, "optimizer": optimizer, "clip_gradient": clip}
+    settings["trainer_kwargs"] = {**QUIET, "callbacks": [CountFromHere()]}
     trainer = quiet_trainer(learning_rate=0.01, epochs=6, **CHEAP, **settings)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

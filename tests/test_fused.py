@@ -57,7 +57,7 @@ def assert_equal_runs(compiled: ScottTrainer, eager: ScottTrainer) -> None:
 
 
 @pytest.mark.usefixtures("traced")
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "adagrad"])
 @pytest.mark.parametrize("method", METHODS)
 def test_whole_steps_equal_eager_ones(method, optimizer):
     one, other = (
@@ -77,7 +77,7 @@ def test_whole_steps_equal_eager_ones(method, optimizer):
         {"coefficient": "linear"},
         {"inner_length": "geometric"},
         {"optimizer": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9)},
-        {"optimizer": lambda p: torch.optim.RMSprop(p, lr=0.01)},
+        {"optimizer": torch.optim.RMSprop, "learning_rate": 0.01},
     ],
     ids=["clipped", "linear", "geometric", "momentum", "rmsprop"],
 )
@@ -251,7 +251,7 @@ def test_what_cannot_be_fused_is_known():
     assert fuses(torch.optim.Adagrad(parameters, lr_decay=0.1))
     assert not fuses(torch.optim.Adam(parameters, amsgrad=True))
     assert not fuses(torch.optim.Adam(parameters, decoupled_weight_decay=True))
-    assert not fuses(torch.optim.AdamW(parameters))
+    assert fuses(torch.optim.AdamW(parameters))
     assert not fuses(torch.optim.SGD(parameters, lr=0.1, momentum=0.9))
     assert not fuses(torch.optim.SGD(parameters, lr=0.1, maximize=True))
     assert not fuses(torch.optim.SGD(parameters[:1], lr=0.1))

@@ -42,7 +42,7 @@ def grouped(parameters):
         ({"batch_size": 5}, "batch_size, is 4 in it and 5 here"),
         ({"seed": 7}, "settings, seed, is 1 in it and 7 here"),
         ({"scheduler": exponential}, "scheduler, is None in it and exponential here"),
-        ({"optimizer": rmsprop}, "optimizer, is sgd in it and RMSprop"),
+        ({"optimizer": torch.optim.RMSprop}, "optimizer, is sgd in it and RMSprop"),
         ({"stratifier": Stratifier.periodic(3)}, "data, strata"),
         ({"network": Dropped()}, "model, network"),
     ],

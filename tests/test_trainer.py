@@ -140,7 +140,7 @@ def test_every_part_of_training_is_counted_as_training(monkeypatch, owner, name)
     windows, network = wave_windows(), tiny_network()
 
     class SlowFromNow(pl.Callback):
-        def on_train_start(self, *_):
+        def on_train_epoch_start(self, *_):  # after the self-check
             self.pauses = slowed(monkeypatch, owner, name, 0.05)
 
     slow = SlowFromNow()

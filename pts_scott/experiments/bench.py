@@ -23,6 +23,7 @@ from pts_scott.experiments.progress import Progress
 from pts_scott.experiments.results import read_json
 from pts_scott.experiments.runs import (
     Point,
+    check_same_engine,
     data_identity,
     failed_run,
     perform,
@@ -287,11 +288,20 @@ def make_run(task: Task, watch: Callable[[Point], None] | None = None) -> dict[s
                 warm_up(setting, task.optimizer)
                 _warm.add(setting.experiment.setting)
             run = perform(setting, task.optimizer, task.seed, watch)
+        check_same_engine(run.record, _finished_beside(task))
     except Exception as error:
         run = failed_run(task.experiment, task.optimizer, task.seed, _told(error))
     run.record["workers"] = task.workers
     write_run(task.folder, task.experiment, run)
     return run.record
+
+
+def _finished_beside(task: Task) -> Iterator[dict[str, Any]]:
+    """The records of the runs of the same setting that are on disk and finished."""
+    for path in sorted(task.folder.parent.glob("*/run.json")):
+        record = read_record(path.parent)
+        if path.parent != task.folder and record and record["status"] == "finished":
+            yield record
 
 
 def _told(error: Exception) -> str:

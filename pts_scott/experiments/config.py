@@ -108,7 +108,7 @@ class OptimizerConfig:
     method
         How gradients are estimated: "scott", "scsg", "svrg", "stratified" or "plain".
     optimizer
-        What makes a step of them: "sgd", "adam" or "adagrad".
+        What makes a step of them: "sgd", "adam", "adamw" or "adagrad".
     learning_rate
         Step size.
     weight_decay
@@ -130,7 +130,7 @@ class OptimizerConfig:
     """
 
     method: Literal["scott", "scsg", "svrg", "stratified", "plain"]
-    optimizer: Literal["sgd", "adam", "adagrad"]
+    optimizer: Literal["sgd", "adam", "adamw", "adagrad"]
     learning_rate: float = 1e-3
     weight_decay: float = 1e-5
     gamma: float | None = 0.125

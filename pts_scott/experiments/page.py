@@ -68,9 +68,16 @@ def compared(settings: Sequence[SettingFolder], runs: pd.DataFrame) -> str:
     uneven = list(budgets.index[budgets > 1])
     finished = runs[runs["status"] == "finished"]
     used = (finished["seconds"] / finished["time_budget"]).dropna()
+    engines = finished.groupby("setting")["compiled"].nunique()
+    unlike = list(engines.index[engines > 1])
     if uneven:
         text += paragraph(f"The time budgets differ within {', '.join(uneven)}.")
-    elif len(used):
+    if unlike:
+        text += paragraph(
+            "Compiled and eager runs are mixed, so that seconds cannot be compared, "
+            f"within {', '.join(unlike)}."
+        )
+    if len(used) and not uneven and not unlike:
         text += paragraph(
             "All optimizers of a setting train for the same seconds, in one engine."
         )

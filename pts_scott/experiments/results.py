@@ -46,7 +46,7 @@ NUMBERS = (
     *("batch_size", "learning_rate", "gamma", "seed", "train_loss", "test_loss"),
     *(*SPENT, *METRICS, "windows_train", "windows_test"),
     *("evaluated_train", "evaluated_test", "strata", "time_budget", "gradient_budget"),
-    *("series", "values", "workers"),
+    *("series", "values", "workers", "compiled"),
 )
 REQUIRED = ("setting", "model", "dataset", "batch_size", "optimizer", "seed")
 STATUSES = ("finished", "diverged", "failed")

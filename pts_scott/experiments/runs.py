@@ -10,7 +10,7 @@ import platform
 import shutil
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -25,7 +25,7 @@ from gluonts.evaluation import Evaluator, make_evaluation_predictions
 from gluonts.model.predictor import Predictor
 from torch import Tensor
 
-from pts_scott.errors import FileLayoutError, ScottWarning, quote
+from pts_scott.errors import CompilationError, FileLayoutError, ScottWarning, quote
 from pts_scott.experiments.config import Experiment, run_name
 from pts_scott.experiments.folders import check_not_stopped
 from pts_scott.experiments.results import STATUSES, read_json, refuse_links
@@ -210,6 +210,8 @@ def perform(
         "gradients": int(last.get("gradients", 0)),
         "anchors": int(last.get("anchors", 0)),
         "seconds": float(last.get("seconds", 0.0)),
+        "compiled": trainer.compiled,
+        "compile_fallback": trainer.compile_fallback,
         "compile_seconds": trainer.compile_seconds,
         "stratify_seconds": trainer.stratify_seconds,
         "evaluation_seconds": evaluation_seconds,
@@ -227,6 +229,38 @@ def perform(
         series = some_series(setting.split.backtest, experiment.backtest_series)
         record.update(backtest(predictor, series, samples, seed))
     return Run(record, curve.frame(), history, predictor)
+
+
+def check_same_engine(record: dict[str, Any], others: Iterable[dict[str, Any]]) -> None:
+    """Refuse to compare a run with others that were executed in another way.
+
+    Parameters
+    ----------
+    record
+        Of the run.
+    others
+        Records of the runs that it is compared with.
+
+    Raises
+    ------
+    CompilationError
+        If it was to be compiled and was not, or some are compiled and some are not.
+    """
+    if record["compile_fallback"]:
+        raise CompilationError(
+            f"{record['optimizer']} was to be compiled and was not "
+            f"({record['compile_fallback']}), so it cannot be compared with optimizers "
+            "that are. Set compile: false for the whole setting, or leave it out."
+        )
+    words = {True: "compiled", False: "eager"}
+    for other in others:
+        if other.get("compiled") not in (None, record["compiled"]):
+            raise CompilationError(
+                f"{record['optimizer']} ran {words[record['compiled']]}, but "
+                f"{other['optimizer']} (seed {other['seed']}) "
+                f"{words[other['compiled']]}; set compile to true or false for the whole "
+                "setting, and start it in a new folder."
+            )
 
 
 def warm_up(setting: Setting, optimizer: str, seconds: float = 0.3) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 
 from pts_scott import datasets
 from pts_scott._arguments import nearest
@@ -21,6 +20,7 @@ from pts_scott.estimators import (
     VAREstimator,
 )
 from pts_scott.experiments.config import Experiment, OptimizerConfig
+from pts_scott.optimizers import OPTIMIZERS
 from pts_scott.trainer import STEPS_THAT_REPAY_COMPILING, ScottTrainer
 
 MODELS: dict[str, type[ScottEstimator]] = {
@@ -128,9 +128,7 @@ class Setting:
         config = choose(experiment, optimizer)
         return ScottTrainer(
             method=config.method,
-            optimizer=_step_rule(config),
-            learning_rate=config.learning_rate,
-            weight_decay=config.weight_decay,
+            **_step_rule(config),
             stratifier=experiment.stratifier(),
             batch_size=experiment.batch_size,
             anchor_batch_size=config.anchor_batch_size,
@@ -185,19 +183,25 @@ def choose(experiment: Experiment, optimizer: str) -> OptimizerConfig:
     return experiment.optimizers[optimizer]
 
 
-def _step_rule(config: OptimizerConfig) -> Any:
+def _step_rule(config: OptimizerConfig) -> dict[str, Any]:
+    """The trainer's arguments that say how a step is made of a gradient."""
+    numbers = {
+        "learning_rate": config.learning_rate,
+        "weight_decay": config.weight_decay,
+    }
     if config.betas is None:
-        return config.optimizer
+        return {"optimizer": config.optimizer, **numbers}
     right = len(config.betas) == 2 and all(0 <= beta < 1 for beta in config.betas)
-    if config.optimizer != "adam" or not right:
+    if config.optimizer not in ("adam", "adamw") or not right:
         raise ConfigError(
             f"betas={config.betas}: expected two numbers of at least 0 and less than 1, "
-            "for the optimizer 'adam' alone."
+            "for the optimizers 'adam' and 'adamw' alone."
         )
-    return functools.partial(
-        torch.optim.Adam,
+    rule = functools.partial(
+        OPTIMIZERS[config.optimizer],
         lr=config.learning_rate,
         betas=(config.betas[0], config.betas[1]),
         weight_decay=config.weight_decay,
         fused=True,  # as the trainer's own Adam, with which it is compared
     )
+    return {"optimizer": rule}

@@ -18,10 +18,16 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from pts_scott._arguments import whole_number
-from pts_scott.errors import ConfigError, MissingExtraError, ScottError, one_line
+from pts_scott.errors import (
+    CompilationError,
+    ConfigError,
+    MissingExtraError,
+    ScottError,
+    one_line,
+)
 from pts_scott.experiments.config import Experiment, OptimizerConfig
 from pts_scott.experiments.folders import make_folders, quiet, stoppable
-from pts_scott.experiments.runs import Point, perform, warm_up
+from pts_scott.experiments.runs import Point, check_same_engine, perform, warm_up
 from pts_scott.experiments.setting import Setting, choose, ready
 from pts_scott.experiments.workers import in_processes
 
@@ -229,7 +235,8 @@ def _trial(
 
         try:
             run = perform(setting.varied(experiment), optimizer, seed, watch, tuning=True)
-        except (RuntimeError, ValueError) as error:
+            check_same_engine(run.record, ())
+        except (RuntimeError, ValueError, CompilationError) as error:
             raise ScottError(
                 f"{optimizer} failed with {trial.params}, seed {seed}: "
                 f"{type(error).__name__}: {error}. What was finished is kept."

@@ -23,7 +23,7 @@ from gluonts.transform import (
 )
 from torch import nn
 
-from pts_scott._arguments import check_names
+from pts_scott._arguments import check_names, warn_unused_loader
 from pts_scott.errors import ArgumentError, about_validation_data
 from pts_scott.networks import NBEATSNetwork
 from pts_scott.pipelines import Pipeline, prepared
@@ -32,6 +32,7 @@ from pts_scott.stacks.gluonts_losses import (
     LibraryLosses,
     NPTSLosses,
     check_steps,
+    freeze_unregistered,
     mark_as_seen,
     model_of,
 )
@@ -126,7 +127,7 @@ def train_model(
     ckpt_path
         Checkpoints of GluonTS' loop cannot be continued.
     **unused
-        ``shuffle_buffer_length`` and ``cache_data``, accepted and not needed.
+        ``shuffle_buffer_length`` and ``cache_data``, which have no effect.
 
     Returns
     -------
@@ -142,6 +143,7 @@ def train_model(
         unused,
         ("training_data", "validation_data", "shuffle_buffer_length", "cache_data"),
     )
+    warn_unused_loader(unused)
     if isinstance(estimator, DeepNPTSEstimator):
         return _train_npts(estimator, training_data, validation_data)
     trainer = estimator.trainer
@@ -234,6 +236,7 @@ def _train_npts(
             dropout_rate=estimator.dropout_rate,
             batch_norm=estimator.batch_norm,
         )
+        freeze_unregistered(network)
         trainer.fit(NPTSLosses(network, estimator), windows, validation, seed=seed)
     return network
 

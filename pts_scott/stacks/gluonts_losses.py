@@ -117,6 +117,23 @@ class NPTSLosses(nn.Module):
         return losses.flatten(1).mean(1) if losses.ndim > 1 else losses
 
 
+def freeze_unregistered(network: nn.Module) -> None:
+    """Freeze DeepNPTS' embeddings, which GluonTS holds in a plain list."""
+    embedder = network.embedder
+    assert isinstance(embedder, nn.Module)
+    if isinstance(embedder.embedders, nn.Module):  # registered, in a version to come
+        return
+    for embedding in embedder.embedders:  # type: ignore[union-attr]
+        embedding.requires_grad_(False)
+    warnings.warn(
+        "GluonTS holds DeepNPTS' embeddings in a plain list, so they are neither trained "
+        "nor saved, by GluonTS' own training either: a predictor that is read from its "
+        "files forecasts with other embeddings.",
+        ScottWarning,
+        stacklevel=4,
+    )
+
+
 def model_of(module: nn.Module) -> nn.Module:
     """The model of a Lightning module, which has the loss.
 

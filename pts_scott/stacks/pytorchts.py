@@ -20,6 +20,7 @@ from pts.model.simple_feedforward import SimpleFeedForwardPredictionNetwork
 from pts.modules import StudentTOutput
 from torch import Tensor, nn
 
+from pts_scott._arguments import warn_unused_loader
 from pts_scott.errors import about_validation_data
 from pts_scott.instances import InstanceIndex
 from pts_scott.networks import NBEATSHead, observed_mean
@@ -72,6 +73,7 @@ class TrainerBase(Trainer):  # type: ignore[misc]
         WindowLossError
             If the network returns no loss.
         """
+        warn_unused_loader({"num_workers": train_iter.num_workers})
         windows = _windows_behind(train_iter)
         validation = None
         if validation_iter is not None:
@@ -240,6 +242,7 @@ def train_model(
         What PyTorchTS' loaders take. Windows are gathered as tensors, so that no worker
         is needed; and torch 2 refuses to prefetch without one.
     """
+    warn_unused_loader(loader)
     loader.update(num_workers=0, prefetch_factor=None)
     trainer = estimator.trainer
     with isolated(trainer.next_seed(), trainer.device):  # of initial weights, too

@@ -266,7 +266,10 @@ def test_training_and_held_out_windows_do_not_meet(small_config, tuning):
         (["--seeds", "[-1]"], "seeds=-1"),
         (["--variance.sample", "1"], "variance.sample=1"),
         (["--variance.gradients", "0"], "variance.gradients=0"),
-        (["--optimizers.SGD.betas", "[0.9, 0.9]"], "for the optimizer 'adam' alone"),
+        (
+            ["--optimizers.SGD.betas", "[0.9, 0.9]"],
+            "optimizers 'adam' and 'adamw'",
+        ),
         (["--optimizers.SGD.gamma", "2"], "gamma=2.0: expected less than 1"),
     ],
 )

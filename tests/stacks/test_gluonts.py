@@ -65,6 +65,9 @@ from pts_scott.stacks import gluonts as stack
 LENGTHS = {"prediction_length": 4, "context_length": 12}
 TRANSFORMER = {"d_model": 8, "nhead": 2, "dim_feedforward": 16, "num_encoder_layers": 1}
 
+#: Of GluonTS' DeepNPTS, whose embeddings are in a plain list.
+NPTS_WARNING = "ignore:GluonTS holds DeepNPTS' embeddings:pts_scott.errors.ScottWarning"
+
 
 @dataclass(frozen=True)
 class Model:
@@ -335,6 +338,7 @@ def test_its_predictor_forecasts_and_backtests(name, trained):
     assert np.isfinite(metrics["ND"])
 
 
+@pytest.mark.filterwarnings(NPTS_WARNING)
 def test_predictors_survive_into_a_fresh_process(trained, tmp_path):
     data = {  # features reach over the range that is forecast
         name: [{**entry, "target": entry["target"][..., :-4]} for entry in dataset(model)]
@@ -577,6 +581,15 @@ def npts(method: str, network_type: Any = DeepNPTSNetworkDiscrete, **more: Any) 
     )
 
 
+def test_the_embeddings_of_deep_npts_are_known_not_to_be_trained():
+    estimator = npts("plain")
+    with pytest.warns(ScottWarning, match="neither trained nor saved"):
+        predictor = estimator.train(dataset(MODELS["DeepAR"]))
+    (embedding,) = predictor.network.net.embedder.embedders
+    assert not embedding.weight.requires_grad
+
+
+@pytest.mark.filterwarnings(NPTS_WARNING)
 @pytest.mark.parametrize("method", ["scott", "plain"])
 def test_deep_npts_trains_though_it_has_a_loop_of_its_own(method):
     data = dataset(MODELS["DeepAR"])
@@ -591,6 +604,7 @@ def test_deep_npts_trains_though_it_has_a_loop_of_its_own(method):
         with_scott(DeepNPTSEstimator)("h", 4, 12, epochs=3)
 
 
+@pytest.mark.filterwarnings(NPTS_WARNING)
 def test_deep_npts_minds_validation_data():
     estimator, data = npts("scott", output="best", epochs=3), dataset(MODELS["DeepAR"])
     predictor = estimator.train(data, validation_data=data)
@@ -622,6 +636,7 @@ def test_batches_of_deep_npts_are_those_of_the_librarys_splitter():
         torch.testing.assert_close(values, expected[key], rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.filterwarnings(NPTS_WARNING)
 def test_the_smooth_network_of_deep_npts_trains_too():
     estimator = npts("scott", network_type=DeepNPTSNetworkSmooth)
     estimator.train(dataset(MODELS["DeepAR"]))
