@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from pts_scott.errors import (
     EmptyDatasetError,
     MissingValuesError,
     ModelError,
+    UnrepeatableLossError,
     WindowLossError,
     cause,
     quote,
@@ -175,6 +177,9 @@ def _check_one_loss_a_window(
         _check_shape(losses.name, together, len(numbers))
         if drawn_from(before, global_state(windows.device)):
             return  # random even in evaluation, as diffusion is: nothing to compare
+        with _same_buffers(losses):
+            again = losses({name: x.clone() for name, x in batch.items()})
+        check_repeated(losses.name, together, again)
         parts = []
         for n in range(len(numbers)):
             with _same_buffers(losses):
@@ -188,6 +193,33 @@ def _check_one_loss_a_window(
             f"the windows beside it: {together.tolist()} together, {alone.tolist()} "
             "alone. Scale each window by its own context."
         )
+
+
+def check_repeated(name: str, first: torch.Tensor, again: torch.Tensor) -> None:
+    """Refuse a network whose losses differ when a pass is repeated.
+
+    Parameters
+    ----------
+    name
+        What the network is called.
+    first, again
+        Losses of the same windows, with the same parameters, buffers and random state.
+
+    Raises
+    ------
+    UnrepeatableLossError
+    """
+    tolerance = math.sqrt(torch.finfo(first.dtype).eps)
+    if torch.allclose(first, again, rtol=tolerance, atol=0.0):
+        return
+    raise UnrepeatableLossError(
+        f"{name}.loss gives {first.tolist()} and then {again.tolist()} for the same "
+        "windows, parameters and random state. It draws from a generator of its own "
+        "(numpy.random.default_rng(), torch.Generator()), or keeps state outside its "
+        "buffers, so the two passes of an inner step would differ, and a resumed run, "
+        "too. Draw from torch's global generator (torch.randn, nn.Dropout), and keep "
+        "state in register_buffer."
+    )
 
 
 def _of_one_window(

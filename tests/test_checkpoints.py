@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -511,3 +512,46 @@ def test_five_hundred_kills_change_nothing(tmp_path):
     print(seen)
     assert seen["hits"] > 250
     assert seen["finished"] >= len(PAIRS), "every method and optimizer was among them"
+
+
+def tampered(folder: Path, name: str, path: Path) -> None:
+    """Let the state of a ModelCheckpoint in a checkpoint name another file."""
+    file = folder / "last.ckpt"
+    checkpoint = torch.load(file, weights_only=True)
+    (state,) = (s for k, s in checkpoint["callbacks"].items() if "ModelCheckpoint" in k)
+    state[name] = str(path)
+    state["best_k_models"] = {str(path): torch.tensor(99.0)}
+    torch.save(checkpoint, file)
+
+
+NOT_EMPTY = "ignore:Checkpoint directory .* exists and is not empty:UserWarning"
+
+
+@pytest.mark.filterwarnings(NOT_EMPTY)
+@pytest.mark.parametrize("relative", [True, False])
+def test_a_checkpoint_that_was_changed_deletes_no_file_elsewhere(tmp_path, relative):
+    own, victim = tmp_path / "own", tmp_path / "precious.ckpt"
+    victim.write_text("mine")
+
+    def best() -> ModelCheckpoint:
+        return ModelCheckpoint(dirpath=own, monitor="val_loss", save_top_k=1)
+
+    run(tmp_path / "run", 20, callbacks=[best()])
+    path = own / ".." / victim.name if relative else victim
+    tampered(tmp_path / "run", "kth_best_model_path", path)
+    tampered(tmp_path / "run", "best_model_path", path)
+    told = pytest.warns(ScottWarning, match="left alone") if relative else nullcontext()
+    with told:  # elsewhere, Lightning itself does not delete
+        run(tmp_path / "run", callbacks=[best()])
+    assert victim.read_text() == "mine"
+    assert len(list(own.glob("*.ckpt"))) >= 1
+
+
+@pytest.mark.filterwarnings(NOT_EMPTY)
+def test_a_model_checkpoint_deletes_its_own_files_after_a_resume(tmp_path):
+    def best() -> ModelCheckpoint:
+        return ModelCheckpoint(dirpath=tmp_path / "own", monitor="val_loss", save_top_k=1)
+
+    run(tmp_path / "run", 25, callbacks=[best()])
+    run(tmp_path / "run", callbacks=[best()])
+    assert len(list((tmp_path / "own").glob("*.ckpt"))) == 1

@@ -498,3 +498,22 @@ def test_series_data_shows_itself_in_a_line():
     assert repr(data) == "SeriesData('data', freq='h', 2 series of 5 to 9 steps)"
     assert isinstance(data, SeriesData)
     assert len(data) == 2
+
+
+def test_columns_that_are_not_read_are_named():
+    frame = pd.DataFrame(
+        {
+            "timestamp": pd.date_range("2024-01-01", periods=40, freq="D"),
+            "item_id": "a",
+            "target": np.arange(40.0),
+            "price": 1.0,
+            "promo": 0.0,
+        }
+    )
+    with pytest.warns(ScottWarning, match="not read: 'price', 'promo'"):
+        data = datasets.load(frame)
+    assert "not read: 'price', 'promo'" in str(data.report())
+    wide = frame.drop(columns="item_id")
+    with pytest.warns(ScottWarning, match="not read: 'price', 'promo'"):
+        datasets.load(wide, target="target")
+    datasets.load(wide.drop(columns=["price", "promo"]))

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import dataset, quiet_trainer
+from conftest import dataset, quiet_trainer, wave_entries
 from gluonts.dataset.common import ListDataset
 from gluonts.evaluation import (
     Evaluator,
@@ -33,6 +33,7 @@ from pts_scott.errors import (
     EmptyDatasetError,
     FrequencyError,
     InfiniteValuesError,
+    ScottWarning,
     ShortSeriesError,
     UnknownArgumentError,
 )
@@ -380,3 +381,15 @@ def test_what_the_libraries_own_loops_take_is_accepted():
         dataset(seasonal(60), "h"), num_workers=0, prefetch_factor=None, cache_data=True
     )
     assert isinstance(predictor, Predictor)
+
+
+def test_loader_arguments_that_have_no_effect_are_named():
+    estimator = VAREstimator(
+        freq="h", prediction_length=2, context_length=6, trainer=quiet_trainer()
+    )
+    words = r"num_workers=4, prefetch_factor=2 have no effect"
+    with pytest.warns(ScottWarning, match=words):
+        estimator.train(wave_entries(), num_workers=4, prefetch_factor=2)
+    estimator.train(
+        wave_entries(), num_workers=0, prefetch_factor=None, shuffle_buffer_length=None
+    )

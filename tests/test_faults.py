@@ -15,7 +15,12 @@ from lightning.pytorch.plugins import MixedPrecision
 from torch import nn
 
 from pts_scott import Stratifier
-from pts_scott.errors import ArgumentError, FaultWarning, ScottWarning
+from pts_scott.errors import (
+    ArgumentError,
+    DivergenceError,
+    FaultWarning,
+    ScottWarning,
+)
 from pts_scott.faults import culprits, name_windows
 from pts_scott.gradients import Gradients, Losses
 from pts_scott.scott import Scott, Settings
@@ -387,3 +392,71 @@ def test_an_overflow_is_left_to_the_scaler(method):
 def test_other_precisions_are_refused():
     with pytest.raises(ArgumentError, match="16-mixed, bf16-mixed"):
         quiet_trainer(trainer_kwargs={"precision": "64-true"})
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
+def test_large_networks_survive_a_loop_that_is_rolled_back(monkeypatch, optimizer):
+    monkeypatch.setattr("pts_scott.undo.SMALL", 0)
+    network = Faulty("gradient")
+    settings = {"method": "plain", "optimizer": optimizer, "skip_limit": 99}
+    trainer, _ = trained(network, inner_steps=5, **settings)
+    assert 0 < trainer.history["skipped"].iloc[-1] < trainer.history["step"].iloc[-1]
+    assert all(bool(p.isfinite().all()) for p in network.parameters())
+
+
+@pytest.mark.parametrize("outer", [False, True], ids=["lightning", "user"])
+@pytest.mark.parametrize("method", ["scott", "plain"])
+def test_weights_that_autocast_has_cached_are_not_used_after_an_update(
+    monkeypatch, method, outer
+):
+    """Lightning 2.5.0 to 2.5.4 cache them for all steps of an outer loop."""
+    found = []
+    for cached in (True, False):
+
+        def region(*_: Any, cached: bool = cached) -> Any:
+            return torch.autocast("cpu", torch.bfloat16, cache_enabled=cached)
+
+        if outer:
+            with region():
+                found.append(parameters_after(method=method)[0])
+        else:
+            monkeypatch.setattr(MixedPrecision, "autocast_context_manager", region)
+            kwargs = {**QUIET, "precision": "bf16-mixed"}
+            found.append(parameters_after(method=method, trainer_kwargs=kwargs)[0])
+    for x, y in zip(*found, strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=0)
+
+
+class Validating(nn.Module):
+    """Checks its own numbers and raises, as torch's distributions do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = tiny_network()
+
+    def loss(self, past_target, future_target):
+        losses = self.network.loss(past_target, future_target)
+        if not bool((losses < 1e6).all()):
+            raise ValueError("expected parameter loc to be within bounds")
+        return losses
+
+
+def test_a_network_that_fails_because_training_diverges_does_not_blame_the_data():
+    with pytest.raises(DivergenceError, match="Lower learning_rate") as caught:
+        trained(Validating(), learning_rate=1000.0)
+    assert "category" not in str(caught.value)
+    assert "within bounds" in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["scott", "plain", "stratified"])
+def test_divergence_is_told_once(method):
+    settings = {"method": method, "learning_rate": 1000.0, "epochs": 5, **CHEAP}
+    trainer = quiet_trainer(**settings)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trainer.fit(tiny_network(), wave_windows())
+    messages = [str(w.message) for w in caught if issubclass(w.category, ScottWarning)]
+    assert trainer.gave_up
+    assert ["diverges" in message for message in messages] == [True, False]
+    assert " from 2021" not in messages[0], "no window is named"
+    assert "training ends" in messages[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import lightning.pytorch as pl
 import pytest
 import torch
-from conftest import quiet_trainer, tiny_network, wave_windows
+from conftest import TinyNetwork, quiet_trainer, tiny_network, wave_windows
 from torch._dynamo.utils import counters
 
 from pts_scott import ScottTrainer, Stratifier
@@ -262,3 +262,40 @@ def test_what_cannot_be_fused_is_known():
     uneven = torch.optim.Adagrad(parameters)
     uneven.state[parameters[0]]["step"] += 1
     assert not fuses(uneven)
+
+
+class Spoiled(TinyNetwork):
+    """Not finite in one step, compiled or not: on windows with a rare value."""
+
+    limit = 2.9
+
+    def loss(self, past_target, future_target):
+        bad = past_target[:, -1] > self.limit
+        return torch.where(bad, torch.nan, super().loss(past_target, future_target))
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.filterwarnings("ignore::pts_scott.errors.FaultWarning")
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad"])
+def test_a_fault_in_a_step_of_several_passes_does_not_reset_the_optimizer(
+    optimizer, monkeypatch
+):
+    monkeypatch.setattr("pts_scott.scott.MAX_PASS", 3)  # a step has 4 windows
+    counts = {}
+    for compiled in (True, False):
+        watching = Watching()
+        kwargs = {"callbacks": [watching], "enable_progress_bar": False}
+        one = trainer(
+            method="plain",
+            optimizer=optimizer,
+            compile=compiled,
+            skip_limit=99,
+            num_batches_per_epoch=60,
+            trainer_kwargs=kwargs,
+        )
+        one.fit(Spoiled().double(), wave_windows())
+        skipped = int(one.history["skipped"].iloc[-1])
+        assert skipped > 0
+        steps = [float(own["step"]) for own in watching.state["state"].values()]
+        counts[compiled] = {*steps}
+        assert counts[compiled] == {60.0 - skipped}

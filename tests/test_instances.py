@@ -339,3 +339,19 @@ def doubled(windows: Any) -> Any:
     values = windows.series.values.double()
     other.series = replace(windows.series, values=values, dtype=torch.float64)
     return other
+
+
+@pytest.mark.parametrize(
+    ("past", "lead", "min_past"), [(6, 4, 3), (6, 4, 2), (6, 1, 5), (6, 4, 6), (3, 9, 1)]
+)
+def test_a_context_before_the_begin_of_a_series_is_padded_with_a_lead_time(
+    past, lead, min_past
+):
+    """The context ends at the split: the lead time brings no more of it."""
+    sampler = ExpectedNumInstanceSampler(
+        num_instances=1.0, min_past=min_past, min_future=4 + lead
+    )
+    chain = pipeline(sampler=sampler, past=past, lead=lead)
+    windows = assert_same_batches(chain, entries())
+    assert splits_of(windows)[0] == (0, min_past)
+    assert windows.context == ("padded" if min_past < past else "full")

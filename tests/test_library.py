@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from lightning.pytorch.callbacks import (
 from lightning.pytorch.loggers import CSVLogger
 
 from pts_scott import Checkpoints, with_scott
+from pts_scott.errors import ArgumentError, ScottWarning
 from pts_scott.stacks import stack
 
 ARGUMENTS: dict[str, Any] = {
@@ -189,3 +191,17 @@ def test_real_exchange_rates_are_forecast(name, method, exchange_rate):
     )
     metrics, _ = Evaluator(num_workers=0)(list(truth), list(forecasts))
     assert metrics["ND"] < 0.1
+
+
+@pytest.mark.parametrize("name", ["lr", "batch_size", "num_batches_per_epoch"])
+def test_an_argument_about_training_raises_whatever_its_value(name):
+    known = inspect.signature(DeepAREstimator).parameters.get(name)
+    value = known.default if known is not None else 1
+    with pytest.raises(ArgumentError, match=f"{name}=.* about training"):
+        with_scott(DeepAREstimator)(**ARGUMENTS, trainer=quiet_trainer(), **{name: value})
+
+
+def test_loader_arguments_that_have_no_effect_are_named():
+    name = "num_workers" if stack.NAME == "pytorchts" else "shuffle_buffer_length"
+    with pytest.warns(ScottWarning, match=f"{name}=8 has no effect"):
+        deepar().train(data(), **{name: 8})

@@ -6,6 +6,7 @@ import dataclasses
 import random
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import lightning.pytorch as pl
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 import torch
 from conftest import QUIET, TinyNetwork, quiet_trainer, tiny_network, wave_windows
 from lightning.pytorch.callbacks import (
+    BaseFinetuning,
     EarlyStopping,
     LearningRateMonitor,
     ModelCheckpoint,
@@ -23,7 +25,12 @@ from torch import nn
 
 from pts_scott import ScottTrainer, Stratifier, WindowIndex, lightning_loop
 from pts_scott.budget import History
-from pts_scott.errors import ArgumentError, ScottError, UnknownArgumentError
+from pts_scott.errors import (
+    ArgumentError,
+    ModelError,
+    ScottError,
+    UnknownArgumentError,
+)
 from pts_scott.gradients import Gradients, Losses
 from pts_scott.kept import Kept
 from pts_scott.lightning_loop import evaluate
@@ -626,3 +633,52 @@ def test_the_monitor_of_the_step_size_works(tmp_path):
 def test_what_is_no_scheduler_is_refused(given):
     with pytest.raises(ArgumentError, match="scheduler"):
         quiet_trainer(scheduler=given).fit(tiny_network(), wave_windows())
+
+
+class HeadOnly(BaseFinetuning):
+    def freeze_before_training(self, pl_module):
+        self.freeze(pl_module.losses.network.layers[0])
+
+    def finetune_function(self, pl_module, epoch, optimizer):
+        pass
+
+
+class Toggle(pl.Callback):
+    """Freezes a parameter at a moment of its own choice."""
+
+    def __init__(self, hook: str) -> None:
+        setattr(self, hook, self.toggle)
+
+    def toggle(self, trainer, pl_module, *_):
+        pl_module.losses.network.layers[0].bias.requires_grad_(False)
+
+
+def test_callbacks_that_freeze_parameters_are_refused_with_the_reason():
+    kwargs = {**QUIET, "callbacks": [HeadOnly()]}
+    with pytest.raises(ArgumentError, match=r"HeadOnly freezes .* in two runs"):
+        quiet_trainer(trainer_kwargs=kwargs)
+
+
+@pytest.mark.parametrize(
+    "hook", ["on_fit_start", "on_train_start", "on_train_epoch_start"]
+)
+def test_a_parameter_that_is_frozen_during_a_run_is_noticed(hook):
+    kwargs = {**QUIET, "callbacks": [Toggle(hook)]}
+    with pytest.raises(ModelError, match=r"requires_grad of 'network.layers.0.bias'"):
+        fit(quiet_trainer(trainer_kwargs=kwargs))
+
+
+@pytest.mark.parametrize("kind", ["mps", "xpu"])
+def test_an_accelerator_that_torch_has_is_accepted(monkeypatch, kind):
+    device, there = torch.device(kind), SimpleNamespace(is_available=lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: device)
+    monkeypatch.setattr(torch, "get_device_module", lambda _: there)
+    known = {"cpu", "cuda", "mps", "xpu"}
+    monkeypatch.setattr(
+        "pts_scott.trainer_checks.AcceleratorRegistry.available_accelerators",
+        lambda: known,
+    )
+    assert ScottTrainer(device=kind).device == device
+    known.remove(kind)
+    with pytest.raises(ArgumentError, match="Lightning trains on"):
+        ScottTrainer(device=kind)

@@ -85,3 +85,20 @@ def test_of_large_networks_the_optimizer_begins_anew(monkeypatch):
     assert not optimizer.state
     steps(optimizer, parameters, 2)
     assert not undo.is_due()
+
+
+def test_a_state_that_the_constructor_makes_is_kept_however_large(monkeypatch):
+    """Adagrad cannot make it anew."""
+    monkeypatch.setattr("pts_scott.undo.SMALL", 0)
+    parameters = tuple(nn.Linear(3, 2).parameters())
+    optimizer = OPTIMIZERS["adagrad"](parameters)
+    undo = Undo(optimizer, parameters, initialised=bool(optimizer.state))
+    steps(optimizer, parameters, 0)
+    undo.keep()
+    expected = copy.deepcopy(optimizer.state_dict()["state"])
+    steps(optimizer, parameters, 1)
+    undo.take_back()
+    for number, own in optimizer.state_dict()["state"].items():
+        for name, value in own.items():
+            torch.testing.assert_close(value, expected[number][name], rtol=0, atol=0)
+    steps(optimizer, parameters, 2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -321,3 +323,28 @@ def test_series_of_different_dimensions_are_refused():
 def test_settings_out_of_range_are_refused(kwargs):
     with pytest.raises(ArgumentError, match=next(iter(kwargs))):
         wave_windows(**kwargs)
+
+
+@pytest.mark.parametrize("size", [2 * 10**8, 3 * 10**9, 5 * 10**10])
+def test_draws_are_uniform_however_many_windows_there_are(windows, size):
+    """A remainder of 32 bits favours the first 2^32 mod size windows."""
+    large = copy.copy(windows)
+    large._size = size
+    draws = 10**6
+    drawn = large.draw(draws, torch.Generator().manual_seed(0)).double()
+    assert 0 <= int(drawn.min()) <= int(drawn.max()) < size
+    for share in (0.25, 2**32 % size / size, 0.5, 0.75):
+        found = float((drawn < share * size).double().mean())
+        # Five standard deviations; at 2e8 windows a remainder is off by twenty.
+        assert abs(found - share) < 5 * (share * (1 - share) / draws) ** 0.5
+    pieces = torch.histc(drawn, 100, 0, size) / draws
+    assert float((pieces - 0.01).abs().max()) < 5 * (0.01 * 0.99 / draws) ** 0.5
+
+
+def test_a_series_shorter_than_the_prediction_range_is_not_told_to_pad():
+    entries = [{"item_id": "a", "start": "2024-01-01", "target": np.arange(600.0)}]
+    with pytest.raises(ShortSeriesError, match="shorten prediction_length") as caught:
+        WindowIndex.from_dataset(entries, "h", 3000, 1000)
+    assert "padded" not in str(caught.value)
+    with pytest.raises(ShortSeriesError, match="context='padded'"):
+        WindowIndex.from_dataset(entries, "h", 3000, 100)

@@ -13,6 +13,8 @@ from pts_scott.experiments import bench as module
 from pts_scott.experiments.bench import bench, plan, with_those_on_disk
 from pts_scott.experiments.folders import make_folders
 from pts_scott.experiments.loading import load_experiment, read_config
+from pts_scott.experiments.report import write_report
+from pts_scott.scott import Scott
 
 
 def records(output: Path) -> dict[str, dict]:
@@ -274,3 +276,60 @@ def test_workers_give_the_same_results(small_config, tmp_path):
     assert alone.keys() == together.keys()
     for name, record in alone.items():
         assert together[name]["test_loss"] == record["test_loss"]
+
+
+def compiled_config(small_config: Path) -> Path:
+    text = small_config.read_text().replace("compile: false", "compile: true")
+    small_config.write_text(text)
+    return small_config
+
+
+def test_a_run_that_was_not_compiled_is_not_compared_with_those_that_were(
+    small_config, tmp_path, monkeypatch
+):
+    """Compiled steps are ten times as fast: a comparison by time would be of that."""
+    monkeypatch.setattr("pts_scott.gradients.BACKEND", "aot_eager")
+    monkeypatch.setattr("pts_scott.trainer.has_compiler", lambda: True)
+    warm_up = Scott.warm_up
+
+    def fails_with_an_anchor(self, anchor_size):
+        if self.settings.has_anchor:
+            raise RuntimeError("the compiler has given up")
+        warm_up(self, anchor_size)
+
+    monkeypatch.setattr(Scott, "warm_up", fails_with_an_anchor)
+    experiment = load_experiment(compiled_config(small_config))
+    outcome = bench([experiment], tmp_path / "out", say=lambda _: None)
+    found = records(tmp_path / "out")
+    assert {name: record["status"] for name, record in found.items()} == {
+        "SGD-seed0": "finished",
+        "SGD-seed1": "finished",
+        "S-Adam-seed0": "failed",
+        "S-Adam-seed1": "failed",
+    }
+    assert found["SGD-seed0"]["compiled"] is True
+    assert "the compiler has given up" in found["S-Adam-seed0"]["error"]
+    assert "compile: false" in outcome.failed[0]
+
+
+def test_eager_runs_do_not_join_compiled_ones_on_disk(
+    small_config, tmp_path, monkeypatch
+):
+    experiment = load_experiment(small_config)
+    bench([experiment], tmp_path / "out", only=["SGD"], say=lambda _: None)
+    for path in (tmp_path / "out").glob("*/runs/*/run.json"):
+        path.write_text(path.read_text().replace('"compiled": false', '"compiled": true'))
+    outcome = bench([experiment], tmp_path / "out", say=lambda _: None)
+    assert len(outcome.failed) == 2
+    assert "S-Adam ran eager, but SGD (seed 0) compiled" in outcome.failed[0]
+
+
+def test_a_report_of_mixed_runs_says_so(small_config, tmp_path):
+    experiment = load_experiment(small_config)
+    bench([experiment], tmp_path / "out", say=lambda _: None)
+    text = write_report(tmp_path / "out").read_text()
+    assert "in one engine" not in text, "this setting has a budget of gradients"
+    for path in (tmp_path / "out").glob("*/runs/SGD-*/run.json"):
+        path.write_text(path.read_text().replace('"compiled": false', '"compiled": true'))
+    text = write_report(tmp_path / "out").read_text()
+    assert "Compiled and eager runs are mixed" in text
