@@ -1,7 +1,8 @@
-"""Sessions that set up everything they need: ``nox -s demo``, ``nox -s tests``."""
+"""Sessions that set up everything they need: ``nox -s demo``, ``nox -s tests``, …."""
 
 from __future__ import annotations
 
+import re
 import sys
 
 import nox
@@ -10,6 +11,7 @@ nox.options.sessions = ["tests"]
 nox.options.reuse_venv = "yes"
 
 STACKS = ("gluonts", "pytorchts")
+FAST = ("-n", "2", "-m", "not slow and not long")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -35,6 +37,44 @@ def tests(session: nox.Session, stack: str) -> None:
         session.run("ruff", "format", "--check", ".")
         session.run("mypy")
     session.run("pytest", "-n", "2", *session.posargs, env=ONE_THREAD)
+
+
+@nox.session(python="3.10")
+@nox.parametrize("stack", STACKS, ids=STACKS)
+def lowest(session: nox.Session, stack: str) -> None:
+    """Run the fast tests with the lowest versions that pyproject.toml allows."""
+    pins = session.create_tmp() + "/lowest.txt"
+    with open(pins, "w") as file:
+        file.write("\n".join(lowest_pins(stack)))
+    extras = ["test"] + ["pytorchts"] * (stack == "pytorchts")
+    session.install("-c", pins, f".[{','.join(extras)}]")
+    session.run("python", "-m", "pip", "check")
+    # What old libraries say of each other's old habits is no fault of ours.
+    flags = ("-W", "ignore::DeprecationWarning", "-W", "ignore::FutureWarning")
+    session.run("pytest", *FAST, *flags, *session.posargs, env=ONE_THREAD)
+
+
+@nox.session
+@nox.parametrize("stack", STACKS, ids=STACKS)
+def newest(session: nox.Session, stack: str) -> None:
+    """Run the fast tests with whatever is the newest today, without constraints."""
+    extras = ["test"] + ["pytorchts"] * (stack == "pytorchts")
+    session.install(f".[{','.join(extras)}]")
+    session.run("python", "-m", "pip", "check")
+    session.run("pytest", *FAST, *session.posargs, env=ONE_THREAD)
+
+
+def lowest_pins(stack: str) -> list[str]:
+    """The lower bound of every direct requirement, as an exact pin."""
+    project = nox.project.load_toml("pyproject.toml")["project"]
+    groups = project["optional-dependencies"]
+    names = ["arrow", "kmeans", "notebooks", "test", "tune"]
+    required = project["dependencies"] + [line for n in names for line in groups[n]]
+    bounds = (re.match(r"([\w-]+)>=([\w.]+)", line) for line in required)
+    found = dict(bound.groups() for bound in bounds if bound is not None)
+    if stack == "gluonts":
+        found["gluonts"] = "0.17.0"  # lower ones are for PyTorchTS
+    return [f"{name}=={version}" for name, version in found.items()]
 
 
 @nox.session

@@ -230,14 +230,7 @@ class Gradients:
         scale = self.scale
         with self._repeatable(weights.device):
             loss = (weights * self._losses_at(parameters, batch)).sum()
-        gradient = torch.autograd.grad(
-            loss * scale if scale != 1.0 else loss,
-            parameters,
-            allow_unused=True,
-            materialize_grads=True,
-        )
-        # Of embeddings, a gradient may be sparse; everything after this is dense.
-        dense = tuple(g.to_dense() if g.layout != torch.strided else g for g in gradient)
+        dense = autograd(loss * scale if scale != 1.0 else loss, parameters)
         if scale != 1.0:
             dense = tuple(g / scale for g in dense)
         return dense, loss.detach()
@@ -445,6 +438,21 @@ def mean_loss(losses: Losses, batches: Iterable[Batch]) -> Tensor:
             total = total + values.double().sum()
             size += _size(batch)
     return torch.as_tensor(total) / size
+
+
+def autograd(loss: Tensor, parameters: Tensors) -> Tensors:
+    """Return the gradient of a loss: dense, and zero for what it does not use.
+
+    The zeros that torch itself can return require a gradient up to version 2.6, so that a
+    history would grow with every step. Of embeddings, a gradient may be sparse.
+    """
+    found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    return tuple(
+        torch.zeros_like(p.detach())
+        if g is None
+        else (g if g.layout == torch.strided else g.to_dense())
+        for p, g in zip(parameters, found, strict=True)
+    )
 
 
 def in_layout_of(parameters: Tensors, values: Tensors) -> Tensors:

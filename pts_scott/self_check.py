@@ -26,6 +26,7 @@ from pts_scott.gradients import (
     Buffers,
     Losses,
     Tensors,
+    autograd,
     in_layout_of,
     uncached_autocast,
 )
@@ -151,7 +152,7 @@ class SelfCheck:
         self._rewind()
         batch = self._scott.gather(windows)
         losses = self._losses.at(self._losses.places(), values, batch)
-        found = _gradient((weights * losses).sum(), values)
+        found = autograd((weights * losses).sum(), values)
         wrong = self._wrong(found, expected)
         if wrong:
             raise HiddenParameterError(
@@ -322,7 +323,7 @@ class SelfCheck:
         self._rewind()
         for part, w in zip(windows.split(MAX_PASS), weights.split(MAX_PASS), strict=True):
             losses = self._losses(self._scott.gather(part))
-            gradient = _gradient((w * losses).sum(), self._parameters)
+            gradient = autograd((w * losses).sum(), self._parameters)
             total = tuple(map(torch.add, total, gradient)) if total else gradient
         return total
 
@@ -406,11 +407,6 @@ def _random_like(v: Tensor) -> Tensor:
     numbers = torch.randn(extent, generator=generator).to(v)
     size = _norm(v) / math.sqrt(max(v.numel(), 1)) or 1.0
     return (size * numbers).as_strided(v.shape, v.stride())
-
-
-def _gradient(loss: Tensor, at: Tensors) -> Tensors:
-    found = torch.autograd.grad(loss, at, allow_unused=True, materialize_grads=True)
-    return tuple(g if g.layout == torch.strided else g.to_dense() for g in found)
 
 
 def _updated(kind: Any, options: Any, state: Any, start: Tensor, v: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from pts_scott.errors import ArgumentError, WindowLossError
-from pts_scott.gradients import Losses, Tensors
+from pts_scott.gradients import Losses, Tensors, autograd
 from pts_scott.randomness import isolated
 from pts_scott.windows import Batch
 
@@ -91,9 +91,7 @@ class WindowGradients:
 
     def _alone(self, parameters: Tensors, window: Batch) -> Tensors:
         leaves = tuple(p.detach().requires_grad_() for p in parameters)
-        return torch.autograd.grad(
-            self._loss(leaves, window), leaves, allow_unused=True, materialize_grads=True
-        )
+        return autograd(self._loss(leaves, window), leaves)
 
     def _loss(self, parameters: Tensors, window: Batch) -> Tensor:
         batch = {name: values[None] for name, values in window.items()}

@@ -250,7 +250,9 @@ def test_what_cannot_be_fused_is_known():
     assert fuses(torch.optim.SGD(parameters, lr=0.1, weight_decay=0.1))
     assert fuses(torch.optim.Adagrad(parameters, lr_decay=0.1))
     assert not fuses(torch.optim.Adam(parameters, amsgrad=True))
-    assert not fuses(torch.optim.Adam(parameters, decoupled_weight_decay=True))
+    decoupled = torch.optim.Adam(parameters)
+    decoupled.param_groups[0]["decoupled_weight_decay"] = True  # an argument from 2.7 on
+    assert not fuses(decoupled)
     assert fuses(torch.optim.AdamW(parameters))
     assert not fuses(torch.optim.SGD(parameters, lr=0.1, momentum=0.9))
     assert not fuses(torch.optim.SGD(parameters, lr=0.1, maximize=True))

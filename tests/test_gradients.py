@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import tiny_network, wave_windows
+from conftest import TinyNetwork, tiny_network, wave_windows
 from torch import nn
 
 from pts_scott import Stratifier, WindowIndex
@@ -195,3 +195,20 @@ def test_compiled_gradients_equal_eager_ones():
     ):
         torch.testing.assert_close(x.direction, y.direction, rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(x.loss, y.loss, rtol=1e-5, atol=1e-6)
+
+
+class Unused(TinyNetwork):
+    """Has a parameter that its loss does not depend on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spare = nn.Parameter(torch.ones(3))
+
+
+def test_zeros_of_an_unused_parameter_gather_no_history():
+    """In torch 2.6 they require a gradient, and each step would add to a graph."""
+    gradients = Gradients(Losses(Unused().double()))
+    batch = wave_windows().gather(torch.arange(8))
+    for direction in gradients.uniform(batch).direction:
+        assert not direction.requires_grad
+    assert float(gradients.uniform(batch).direction[0].abs().sum()) == 0.0

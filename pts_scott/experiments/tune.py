@@ -266,16 +266,11 @@ def varied(config: OptimizerConfig, found: dict[str, Any]) -> OptimizerConfig:
 def _sqlite(path: Path) -> str:
     """The address of a SQLite file, whose path may have what addresses mark with."""
     _optuna()
-    from sqlalchemy.engine import URL, make_url
+    from sqlalchemy.engine import URL
 
-    url = URL.create("sqlite", database=str(path.resolve()))
-    text = url.render_as_string(hide_password=False)
-    if make_url(text).database != url.database:  # as older versions read "?"
-        raise ConfigError(
-            f"trials cannot be written to {path}: an address cannot hold all of its "
-            "characters. Choose another folder with --output."
-        )
-    return text
+    # As a URI: what SQLAlchemy reads from an address differs between its versions.
+    url = URL.create("sqlite", database=path.resolve().as_uri(), query={"uri": "true"})
+    return url.render_as_string(hide_password=False)
 
 
 def _prepare(storage: str) -> None:

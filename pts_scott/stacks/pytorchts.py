@@ -242,7 +242,8 @@ def train_model(
         What PyTorchTS' loaders take. Windows are gathered as tensors, so that no worker
         is needed; and torch 2 refuses to prefetch without one.
     """
-    warn_unused_loader(loader)
+    # PyTorchTS itself passes a prefetch_factor.
+    warn_unused_loader({k: v for k, v in loader.items() if k != "prefetch_factor"})
     loader.update(num_workers=0, prefetch_factor=None)
     trainer = estimator.trainer
     with isolated(trainer.next_seed(), trainer.device):  # of initial weights, too

@@ -46,7 +46,7 @@ def test_every_run_is_read_once_and_in_order(results):
     assert len(runs) == 2 * 4 * 3 - 1
     one = runs[runs["setting"] == "mlp-traffic-M1"]
     assert list(dict.fromkeys(one["optimizer"])) == list(NAMES)
-    assert list(one["seed"][:3]) == list(SEEDS)
+    assert list(one["seed"].iloc[:3]) == list(SEEDS)
     assert runs["status"].value_counts().to_dict() == {
         "finished": 20,
         "diverged": 2,
