@@ -581,8 +581,6 @@ class ScottTrainer(stack.TrainerBase):
                 self.lightning.fit(
                     module, _Iterable(module.outer_loops), [0], ckpt_path=start
                 )
-        if self.lightning.interrupted:  # by the second Ctrl-C, swallowed before 2.4
-            raise KeyboardInterrupt
         self.interrupted, self.gave_up = module.interrupted, module.faults.gave_up
         self.compiled = module.gradients.compiled
         self.compile_fallback = self.compile_fallback or module.compile_fallback

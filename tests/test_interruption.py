@@ -89,7 +89,6 @@ def test_in_the_last_outer_loop_the_end_is_written(press, tmp_path):
         torch.testing.assert_close(x, y, rtol=0, atol=0)
 
 
-@pytest.mark.filterwarnings("ignore:Detected KeyboardInterrupt")  # Lightning before 2.4
 def test_twice_ends_at_once():
     with pytest.raises((SystemExit, KeyboardInterrupt)):  # which is Lightning's answer
         trainer(None, Press(10, times=2)).fit(tiny_network(), wave_windows())
