@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from pts_scott.errors import FaultWarning, ScottWarning
-from pts_scott.faults import culprits, has_diverged, name_windows
+from pts_scott.faults import culprits, has_diverged, name_windows, probe_loss
 from pts_scott.gradients import Gradients
 from pts_scott.scott import OuterLoop
 from pts_scott.windows import WindowIndex
@@ -49,6 +49,19 @@ class FaultLog:
         self._faults = 0
         self._first_loss = math.nan
         self._diverged = False
+        self._probes = torch.zeros(0, dtype=torch.long)
+        self._probe_loss = math.nan
+
+    def begin(self, probes: torch.Tensor) -> None:
+        """Remember what is finite before the first step.
+
+        Parameters
+        ----------
+        probes
+            Windows whose losses and gradients are.
+        """
+        self._probes = probes
+        self._probe_loss = probe_loss(self._gradients, self._windows, probes)
 
     def see(self, report: OuterLoop, losses: list[float], steps: int) -> None:
         """Look at an outer loop.
@@ -90,14 +103,13 @@ class FaultLog:
         number = steps - report.steps + first + 1
         if self._faults <= NAMED:
             bad = self._culprits(report, first)
-            if not len(bad) or has_diverged(self._gradients, self._windows):
+            if has_diverged(self._gradients, self._windows, self._probes):
                 self._diverged = True
                 self._warn(
                     f"training diverges: step {number} was skipped, because its loss or "
-                    "gradient is not finite, or far too large, and no window is to "
-                    "blame: those that were fine before training fail, too. Lower "
-                    "learning_rate, or set clip_gradient. Further steps are skipped "
-                    "without a warning.",
+                    "gradient is not finite, or far too large, and so are those of "
+                    "windows that were finite before training. Lower learning_rate, or "
+                    "set clip_gradient. Further steps are skipped without a warning.",
                     FaultWarning,
                 )
                 return
@@ -129,6 +141,10 @@ class FaultLog:
             self._first_loss = loss
         rise = loss - self._first_loss
         if self._diverged or rise <= DIVERGED * max(abs(self._first_loss), 1.0):
+            return
+        # Other windows than at first may have larger losses: ask the same ones again.
+        now = probe_loss(self._gradients, self._windows, self._probes)
+        if now - self._probe_loss <= DIVERGED * max(abs(self._probe_loss), 1.0):
             return
         self._diverged = True
         self._warn(

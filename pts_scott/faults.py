@@ -10,10 +10,9 @@ from torch import Tensor
 from pts_scott.errors import shorten
 from pts_scott.gradients import Gradients, Losses, largest_square, squared_norm
 from pts_scott.window_gradients import undisturbed
-from pts_scott.windows import WindowIndex, spread
+from pts_scott.windows import WindowIndex
 
 AT_ONCE = 256  # windows of one pass, and those whose gradients are taken one by one
-PROBES = 3  # windows that every network is checked on before training
 AT_MOST = 2**16  # windows that are looked at: an anchor may have all there are
 
 
@@ -69,15 +68,21 @@ def failing(
     return None
 
 
-def has_diverged(gradients: Gradients, windows: WindowIndex) -> bool:
-    """Return whether windows that were fine before training are not any more.
+def has_diverged(gradients: Gradients, windows: WindowIndex, probes: Tensor) -> bool:
+    """Return whether windows that were finite before training are not any more.
 
-    The check before training looks at the same windows, so that what is wrong with them
-    now comes from the parameters and not from the data.
+    What is wrong with them now comes from the parameters and not from the data.
+
+    Parameters
+    ----------
+    gradients, windows
+        Of the run.
+    probes
+        Windows whose losses and gradients were finite before training.
     """
     losses = gradients.losses
     with undisturbed(losses, windows.device):
-        for number in spread(len(windows), PROBES).to(windows.device).split(1):
+        for number in probes.split(1):
             try:
                 loss = losses(windows.gather(number, losses.fields))
                 if not bool(loss.isfinite().all()):
@@ -87,6 +92,15 @@ def has_diverged(gradients: Gradients, windows: WindowIndex) -> bool:
             except Exception:  # the network checks its own numbers, and fails
                 return True
     return False
+
+
+def probe_loss(gradients: Gradients, windows: WindowIndex, probes: Tensor) -> float:
+    """Return the mean loss of some windows in evaluation mode; NaN for none."""
+    losses = gradients.losses
+    if not len(probes):
+        return math.nan
+    with undisturbed(losses, windows.device), torch.no_grad():
+        return float(losses(windows.gather(probes, losses.fields)).double().mean())
 
 
 def _finite_gradient(gradients: Gradients, windows: WindowIndex, number: Tensor) -> bool:

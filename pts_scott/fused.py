@@ -16,6 +16,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import (
+    _global_optimizer_post_hooks,
+    _global_optimizer_pre_hooks,
+)
 
 from pts_scott.gradients import Gradients, Tensors, compiled_method
 from pts_scott.windows import Batch
@@ -107,10 +111,18 @@ KNOWN = {"params", "lr", "weight_decay", "betas", "eps", "lr_decay"}
 INDIFFERENT = {"foreach", "fused", "capturable", "initial_lr"}
 
 
+def global_hooks() -> tuple[Any, ...]:
+    """Return torch's registries of hooks that every optimizer calls."""
+    return _global_optimizer_pre_hooks, _global_optimizer_post_hooks
+
+
 def can_fuse(optimizer: torch.optim.Optimizer, parameters: Tensors) -> bool:
     """Return whether an optimizer's whole update is known here, and has no hooks."""
     (group, *others) = optimizer.param_groups
-    hooks = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
+    hooks = (
+        *(optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks),
+        *global_hooks(),
+    )
     known = KNOWN | INDIFFERENT
     if type(optimizer) is torch.optim.AdamW:  # newer ones are an Adam with this option
         known = known | {"decoupled_weight_decay"}
@@ -154,7 +166,9 @@ class FusedStep:
         self.optimizer = optimizer
         self.clip_gradient = clip_gradient
         self._rule = RULES[type(optimizer)]
-        first = gradients.parameters[0]
+        # Numbers such as 1 - lr * weight_decay are lost in half precision.
+        dtype = torch.promote_types(gradients.dtype, torch.float32)
+        first = torch.empty((), dtype=dtype, device=gradients.parameters[0].device)
         group = optimizer.param_groups[0]
         self._numbers = tuple(_Number(first) for _ in self._rule.numbers(1, group))
         self._coefficient = _Number(first)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value
+from torch.nn.utils import stateless
 
 from pts_scott.errors import WindowLossError
 from pts_scott.randomness import global_state, set_global_state
@@ -99,9 +100,24 @@ class Losses(nn.Module):
     def at(
         self, places: Sequence[tuple[str, ...]], values: Tensors, batch: Batch
     ) -> Tensor:
-        """One loss a window with other values in the ``places`` of parameters."""
-        named = {name: value for names, value in zip(places, values) for name in names}
+        """Return one loss per window with other values in place of parameters."""
+        named = _by_name(places, values)
         return functional_call(self, named, (batch,), tie_weights=False)
+
+    def exchanged(
+        self, places: Sequence[tuple[str, ...]], values: Tensors
+    ) -> AbstractContextManager[None]:
+        """Put other values in the ``places`` of parameters for a while.
+
+        A backward pass may run parts of the network again (activation checkpointing), so
+        it has to find them, too.
+        """
+        named = _by_name(places, values)
+        return stateless._reparametrize_module(self, named, tie_weights=False)  # type: ignore[no-any-return]
+
+
+def _by_name(places: Sequence[tuple[str, ...]], values: Tensors) -> dict[str, Tensor]:
+    return {name: value for names, value in zip(places, values) for name in names}
 
 
 def loss_fields(network: nn.Module, available: Sequence[str]) -> tuple[str, ...]:
@@ -164,6 +180,9 @@ class Gradients:
         #: Of half precision: losses are multiplied by its scale before a backward pass,
         #: and gradients divided by it after, in every pass alike.
         self.scaler: torch.amp.GradScaler | None = None
+        #: Places of parameters that no loss was seen to depend on. They are not updated
+        #: while their direction is zero, or weight decay would wear them away.
+        self.idle: frozenset[int] = frozenset()
         #: Windows whose gradient was computed: M a plain step, 2 M an inner step.
         self.count = 0
         self._single: _Single = self._autograd
@@ -229,7 +248,7 @@ class Gradients:
     ) -> tuple[Tensors, Tensor]:
         scale = self.scale
         with self._repeatable(weights.device):
-            loss = (weights * self._losses_at(parameters, batch)).sum()
+            loss = (weights * self.losses(batch)).sum()
         dense = autograd(loss * scale if scale != 1.0 else loss, parameters)
         if scale != 1.0:
             dense = tuple(g / scale for g in dense)
@@ -282,13 +301,16 @@ class Gradients:
 
     def _add_gradient(self, at: Tensors, batch: Batch, weights: Tensor) -> Tensor:
         """Add Σ_j weights_j ∇f_j to v; the weighted loss comes back."""
-        with self._repeatable(weights.device):
-            loss = (weights * self._losses_at(at, batch)).sum()
-        for tensor, total in zip(at, self._direction, strict=True):
-            tensor.grad = total
-        loss.backward(inputs=at)  # type: ignore[no-untyped-call]
-        for tensor in at:
-            tensor.grad = None
+        own = at is self.parameters
+        exchange = nullcontext() if own else self.losses.exchanged(self._places, at)
+        with exchange:
+            with self._repeatable(weights.device):
+                loss = (weights * self.losses(batch)).sum()
+            for tensor, total in zip(at, self._direction, strict=True):
+                tensor.grad = total
+            loss.backward(inputs=at)  # type: ignore[no-untyped-call]
+            for tensor in at:
+                tensor.grad = None
         return loss.detach()
 
     def _once_more(self, device: torch.device) -> AbstractContextManager[None]:
@@ -324,11 +346,6 @@ class Gradients:
         if self.stochastic and device.type == "cuda":
             return torch.backends.cudnn.flags(enabled=False)
         return nullcontext()
-
-    def _losses_at(self, parameters: Tensors, batch: Batch) -> Tensor:
-        if parameters is self.parameters:
-            return self.losses(batch)  # type: ignore[no-any-return]
-        return self.losses.at(self._places, parameters, batch)
 
     # -- by torch.func, to be compiled as one function ------------------------------
 
@@ -524,17 +541,32 @@ class Buffers:
             if buffer is not None
         ]
 
-    @property
-    def values(self) -> list[Tensor]:
-        """What they held."""
-        return [value for *_, value in self._held]
+    def changed(self) -> bool:
+        """Return whether a buffer has another value, or another tensor's place."""
+        return any(
+            not _equal(part._buffers.get(name), value)
+            for part, name, _, value in self._held
+        )
 
     def restore(self) -> None:
         """Put the same tensors back, with the values that they had."""
         with torch.no_grad():
             for part, name, buffer, value in self._held:
-                buffer.copy_(value)
                 part._buffers[name] = buffer
+                if not _equal(buffer, value):
+                    buffer.copy_(value)
+
+
+def _equal(left: Tensor | None, right: Tensor) -> bool:
+    if left is None or left.shape != right.shape or left.layout != right.layout:
+        return False
+    if left.layout == torch.strided:
+        return torch.equal(left, right)
+    if left.layout == torch.sparse_coo:
+        left, right = left.coalesce(), right.coalesce()
+        parts = ((left.indices(), right.indices()), (left.values(), right.values()))
+        return all(torch.equal(x, y) for x, y in parts)
+    return torch.equal(left.to_dense(), right.to_dense())
 
 
 def set_buffers(module: nn.Module, values: Mapping[str, Tensor]) -> None:

@@ -48,11 +48,13 @@ from pts_scott.gradients import (
 )
 from pts_scott.interruption import hear_termination
 from pts_scott.kept import Kept
+from pts_scott.model_checks import plain_attributes
 from pts_scott.observers import Observer
 from pts_scott.processes import Processes, ProcessGroup
 from pts_scott.randomness import (
     Generators,
     differ_by,
+    drawn_from,
     global_state,
     set_global_state,
 )
@@ -174,6 +176,8 @@ class OuterLoopModule(pl.LightningModule):
         self.compile_fallback: str | None = None
         self.self_check_seconds = 0.0
         self._optimizer_has_state = False
+        self._attributes: dict[str, Any] = {}  # of the network, when it was compiled
+        self._probes = torch.zeros(0, dtype=torch.long)  # finite before the first step
         self._trained: list[str] = list(losses.trainable())
         self._anchor_size = plan.settings.anchor_size(strata, windows)
         self._step_windows = plan.settings.step_windows(strata, windows)
@@ -256,11 +260,36 @@ class OuterLoopModule(pl.LightningModule):
         with (
             uncached_autocast(),
             self._named_failure(self.windows, lambda: self.scott.at_hand),
+            self._noticed_draws(),
         ):
             report = self.scott.outer_loop(self._length(), self.coefficient(), exhausted)
         self.steps = before + report.steps
         self._advance(self.scott.fused_steps - fused)
         self._record(report)
+
+    @contextmanager
+    def _noticed_draws(self) -> Iterator[None]:
+        """Notice a network that draws random numbers for some windows only.
+
+        No probe has met them, so that the two passes of an inner step saw other numbers.
+        """
+        if self.gradients.stochastic or not self.plan.settings.has_anchor:
+            yield
+            return
+        before = global_state(self.device)
+        yield
+        drawn = drawn_from(before, global_state(self.device))
+        if drawn:
+            self.gradients.stochastic = drawn
+            if self.gradients.compiled:
+                self._train_eagerly(f"{self.losses.name} draws random numbers")
+            warnings.warn(
+                f"{self.losses.name} draws random numbers for some windows, which was "
+                f"not noticed before step {self.steps}; up to here the two passes of an "
+                "inner step saw different ones, from here on the same.",
+                ScottWarning,
+                stacklevel=2,
+            )
 
     @contextmanager
     def _named_failure(
@@ -285,7 +314,7 @@ class OuterLoopModule(pl.LightningModule):
             if found is None:  # it is not the network, or needs another batch to fail
                 raise
             number, reason = found
-            if has_diverged(self.gradients, self.windows):
+            if has_diverged(self.gradients, self.windows, self._probes):
                 raise DivergenceError(
                     f"training diverged: at step {self.steps} {self.losses.name} fails "
                     "on windows that it was checked on before training "
@@ -415,9 +444,9 @@ class OuterLoopModule(pl.LightningModule):
         self._check_still_trained()
         check = SelfCheck(self.scott, self.windows)
         with self._self_checking():
-            check.check_network(
-                exchanges=self.plan.settings.has_anchor or self.gradients.compiled
-            )
+            check.check_network()
+        self._probes = check.finite
+        self.faults.begin(check.finite)
         if self.gradients.compiled:
             self._compile(optimizer.optimizer, check)
         if not self.gradients.compiled:
@@ -472,24 +501,28 @@ class OuterLoopModule(pl.LightningModule):
 
     @contextmanager
     def _self_checking(self) -> Iterator[None]:
-        """Add the time of a self-check to ``self_check_seconds``."""
+        """Check in the precision of training, and take the time."""
         began = time.perf_counter()
-        yield
+        with self.trainer.precision_plugin.train_step_context():
+            yield
         self.self_check_seconds += time.perf_counter() - began
 
     def _compile(self, optimizer: torch.optim.Optimizer, check: SelfCheck) -> None:
         """Compile and check before the clock starts; the seconds are in the history."""
         began, parameters = time.perf_counter(), self.gradients.parameters
+        self._attributes = plain_attributes(self.losses.network)
         if (
             self.device.type == "cpu"
             and fits_one_pass(self._step_windows)
             and can_fuse(optimizer, parameters)
+            and not self.gradients.idle
             and not self._is_watched()
         ):
             self.scott.fused = FusedStep(
                 self.gradients, self._gather, optimizer, self.plan.clip_gradient
             )
         try:
+            check.check_functional()
             self.scott.warm_up(self._anchor_size)
             self.history.compile_seconds += time.perf_counter() - began
             with self._self_checking():
@@ -535,6 +568,29 @@ class OuterLoopModule(pl.LightningModule):
 
     def on_train_epoch_start(self) -> None:
         self._check_still_trained()
+        if self.gradients.compiled:
+            self._check_attributes()
+
+    def _check_attributes(self) -> None:
+        """Go on without compiled steps if what they took for constant was changed."""
+        now = plain_attributes(self.losses.network)
+        changed = [name for name in now if now[name] != self._attributes.get(name)]
+        if changed:
+            self._train_eagerly(
+                f"{shorten(changed)} of the network was changed after its steps were "
+                "compiled, which take it for constant"
+            )
+
+    def _train_eagerly(self, reason: str) -> None:
+        self.compile_fallback = reason
+        warnings.warn(
+            f"{reason}; {self.losses.name} is trained without compilation from step "
+            f"{self.steps} on.",
+            ScottWarning,
+            stacklevel=2,
+        )
+        self.scott.fused = None
+        self.gradients.use_autograd()
 
     def on_train_end(self) -> None:
         self.finish()

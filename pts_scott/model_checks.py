@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -21,12 +21,15 @@ from pts_scott.errors import (
     cause,
     quote,
 )
-from pts_scott.faults import PROBES, failing, name_windows
-from pts_scott.gradients import Buffers, Losses
+from pts_scott.faults import failing, name_windows
+from pts_scott.gradients import Buffers, Losses, autograd
 from pts_scott.instances import InstanceIndex
 from pts_scott.randomness import drawn_from, global_state, undrawn
 from pts_scott.windows import Batch, WindowIndex, spread
 
+PROBES = 3
+GRADIENT_PROBES = 16
+MORE_PROBES = 64  # windows of which some may be unlike the first
 CHUNK = 1024
 
 
@@ -47,6 +50,28 @@ def check_model(losses: Losses, windows: WindowIndex) -> None:
     _check_one_loss_a_window(losses, windows, training=False)
     if not is_stochastic(losses, windows):
         _check_one_loss_a_window(losses, windows, training=True)
+    _check_gradients(losses, windows)
+
+
+def _check_gradients(losses: Losses, windows: WindowIndex) -> None:
+    """Refuse a network of which no window that is tried has a finite gradient."""
+    parameters = tuple(losses.trainable().values())
+    with (
+        losses.mode(training=True),
+        torch.enable_grad(),
+        undrawn(windows.device),
+        _same_buffers(losses),
+    ):
+        for number in _probe_windows(windows, GRADIENT_PROBES).split(1):
+            loss = losses(windows.gather(number, losses.fields)).sum()
+            gradient = autograd(loss, parameters)
+            if all(bool(g.isfinite().all()) for g in gradient):
+                return
+    raise ModelError(
+        f"{losses.name}.loss is finite, but its gradient is not, on any of "
+        f"{GRADIENT_PROBES} windows before any training. Look for a root, a norm or a "
+        "logarithm at zero, or for torch.where with a branch that is not finite."
+    )
 
 
 class Effects(NamedTuple):
@@ -57,13 +82,52 @@ class Effects(NamedTuple):
 
 
 def training_effects(losses: Losses, windows: WindowIndex) -> Effects:
-    """Try a training pass on one window; parameters and buffers stay as they were."""
+    """Try training passes on a few windows; the network stays as it was."""
     batch = windows.gather(_probe_windows(windows, 1), losses.fields)
-    states = global_state(windows.device)
+    found = _effects(losses, batch, windows.device)
+    with undrawn(windows.device):  # others may have gaps, which some networks fill
+        batch = windows.gather(_probe_windows(windows, MORE_PROBES), losses.fields)
+        more = _effects(losses, batch, windows.device)
+    return Effects(found.random | more.random, found.buffers or more.buffers)
+
+
+def _effects(losses: Losses, batch: Batch, device: torch.device) -> Effects:
+    states = global_state(device)
     with losses.mode(training=True), torch.no_grad(), _same_buffers(losses) as before:
         losses(batch)
-        changed = _differ(before, list(losses.buffers()))
-    return Effects(drawn_from(states, global_state(windows.device)), changed)
+        changed = before.changed()
+    return Effects(drawn_from(states, global_state(device)), changed)
+
+
+def uncompilable(
+    losses: Losses, windows: WindowIndex, stochastic: frozenset[str], stateful: bool
+) -> str | None:
+    """Return what keeps the steps of a network from being compiled; None for nothing."""
+    if stochastic:
+        return "draws random numbers in training"
+    if stateful:
+        return "changes its buffers in training"
+    if any(p._backward_hooks for p in losses.trainable().values()):
+        return "has parameters with gradient hooks"
+    before = plain_attributes(losses.network)
+    with losses.mode(training=True), torch.no_grad(), undrawn(windows.device):
+        losses(windows.gather(_probe_windows(windows, 1), losses.fields))
+    if plain_attributes(losses.network) != before:
+        return "changes attributes of its own in training"
+    return None
+
+
+def plain_attributes(network: torch.nn.Module) -> dict[str, Any]:
+    """Return the numbers, flags and texts that a network holds as attributes.
+
+    Compiled steps take them for constants.
+    """
+    return {
+        f"{prefix}.{name}" if prefix else name: value
+        for prefix, module in network.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, bool | int | float | str | None) and name != "training"
+    }
 
 
 def is_stochastic(losses: Losses, windows: WindowIndex) -> bool:
@@ -72,17 +136,13 @@ def is_stochastic(losses: Losses, windows: WindowIndex) -> bool:
 
 
 @contextmanager
-def _same_buffers(losses: Losses) -> Iterator[list[torch.Tensor]]:
-    """A block after which buffers are what they were before, which it is given."""
+def _same_buffers(losses: Losses) -> Iterator[Buffers]:
+    """Restore the buffers on exit."""
     before = Buffers(losses)
     try:
-        yield before.values
+        yield before
     finally:
         before.restore()
-
-
-def _differ(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
-    return any(not torch.equal(x, y) for x, y in zip(left, right, strict=True))
 
 
 def _writes_into_batch(losses: Losses, windows: WindowIndex, training: bool) -> bool:
@@ -111,12 +171,25 @@ def _check_parameters(losses: Losses, windows: WindowIndex) -> None:
             f"{losses.name} has no parameter that requires a gradient; "
             "there is nothing to train."
         )
+    for name, parameter in parameters.items():
+        if parameter.is_complex():
+            raise ModelError(
+                f"parameter {name} is {parameter.dtype}; complex parameters are not "
+                "supported. Hold it as real numbers, by torch.view_as_real, and use "
+                "torch.view_as_complex in the network."
+            )
     expected = windows.series.dtype
     if all(parameter.dtype != expected for parameter in parameters.values()):
         name, parameter = next(iter(parameters.items()))
+        remedy = f"make the windows with dtype={parameter.dtype}, or cast the network"
+        if parameter.dtype not in (torch.float32, torch.float64):
+            remedy = (
+                f"cast the network with .to({expected}); for passes in half precision "
+                "pass trainer_kwargs={'precision': 'bf16-mixed'}"
+            )
         raise ModelError(
             f"parameter {name} is {parameter.dtype}, but the windows are {expected}; "
-            f"make the windows with dtype={parameter.dtype}, or cast the network."
+            f"{remedy}."
         )
 
 

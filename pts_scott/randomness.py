@@ -137,11 +137,12 @@ def drawn_from(before: Mapping[str, Any], after: Mapping[str, Any]) -> frozenset
 
 
 def _same(left: Any, right: Any) -> bool:
-    if isinstance(left, list):
-        return len(left) == len(right) and all(map(_same, left, right))
     if isinstance(left, torch.Tensor):
         return torch.equal(left, right)
-    return bool(left == right)
+    return all(
+        torch.equal(x, y) if isinstance(x, torch.Tensor) else x == y
+        for x, y in zip(left, right, strict=True)
+    )
 
 
 def _numpy_state() -> list[Any]:

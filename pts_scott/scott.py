@@ -483,6 +483,9 @@ class Scott:
         direction = in_layout_of(parameters, direction)
         for parameter, value in zip(parameters, direction, strict=True):
             parameter.grad = value if scale == 1.0 else scale * value
+        for place in self.gradients.idle:
+            if not bool(direction[place].any()):
+                parameters[place].grad = None
         self.step()  # in half precision by the scaler, which finds what has overflowed
         for parameter in parameters:  # so that nothing holds v when it is done
             parameter.grad = None

@@ -21,7 +21,7 @@ from pts_scott.errors import (
     SelfCheckError,
     shorten,
 )
-from pts_scott.fused import clip_scale
+from pts_scott.fused import clip_scale, global_hooks
 from pts_scott.gradients import (
     Buffers,
     Losses,
@@ -37,6 +37,7 @@ from pts_scott.windows import WindowIndex, spread
 
 WINDOWS = 4  # windows of a pass that is not compiled for a certain number
 CANDIDATES = 16  # windows to choose from where some are not finite
+SHIFT = 0.1  # how far a snapshot is moved, in parts of a parameter's size
 # A parameter counts as wrong by its own gradient plus this share of all gradients, below
 # which rounding may dominate.
 FLOOR = 1e-2
@@ -60,34 +61,57 @@ class SelfCheck:
         self._names = list(self._losses.trainable())
         self._windows = windows
         self._device = self._parameters[0].device
-        coarsest = max(torch.finfo(p.dtype).eps for p in self._parameters)
-        self._tolerance = 10 * math.sqrt(coarsest)
-        self._chosen: Tensor | None = None
+        self._tolerance = max(_tolerance(p) for p in self._parameters)
+        #: Windows whose losses and gradients were finite when the run began.
+        self.finite = torch.zeros(0, dtype=torch.long, device=self._device)
 
-    def check_network(self, *, exchanges: bool) -> None:
+    def check_network(self) -> None:
         """Check that a training pass can be repeated, and finds all its parameters.
-
-        Parameters
-        ----------
-        exchanges
-            Whether the run evaluates the network at other parameters than its own (the
-            snapshot of a control variate, or any compiled step).
 
         Raises
         ------
-        UnrepeatableLossError, HiddenParameterError
+        UnrepeatableLossError, HiddenParameterError, SelfCheckError
         """
+        self._check_memory()
+        self._check_hooks()
         with self._undisturbed():
-            self._chosen = self._finite_windows()
-            if not len(self._chosen):
+            self.finite = self._finite_windows()
+            if not len(self.finite):
                 return  # training itself names windows that are not finite
-            weights = self._weights(self._chosen)
-            first = self._plain_losses(self._chosen)
-            again = self._plain_losses(self._chosen)
+            first = self._plain_losses(self.finite)
+            again = self._plain_losses(self.finite)
             check_repeated(self._losses.name, first, again)
             self._check_leaves(first, again)
-            if exchanges:
-                self._check_exchanged(self._chosen, weights)
+            used = torch.autograd.grad(again.sum(), self._parameters, allow_unused=True)
+            idle = frozenset(n for n, gradient in enumerate(used) if gradient is None)
+            self._scott.gradients.idle = idle
+
+    def check_functional(self) -> None:
+        """Check the gradient by ``torch.func`` at other parameters, as it is compiled.
+
+        Raises
+        ------
+        HiddenParameterError
+            If it differs from autograd's.
+        Exception
+            Whatever ``torch.func`` raises on a network that it cannot differentiate.
+        """
+        if not len(self.finite):
+            return
+        with self._undisturbed():
+            weights, values = self._weights(self.finite), self._moved()
+            expected = self._plain_gradient(self.finite, weights, values)
+            self._rewind()
+            batch = self._scott.gather(self.finite)
+            found, _ = self._scott.gradients.functional(values, batch, weights)
+            wrong = self._wrong(found, expected)
+            if wrong:
+                raise HiddenParameterError(
+                    f"the gradient of {self._losses.name} by torch.func differs from "
+                    f"that of loss.backward() in {shorten(wrong)}. Does it use "
+                    "parameters in another way than by their registered names? "
+                    f"{_REGISTER} Or pass compile=False."
+                )
 
     def check_engine(
         self, optimizer: torch.optim.Optimizer, step_size: int, anchor_size: int
@@ -106,30 +130,47 @@ class SelfCheck:
         SelfCheckError
         """
         self._check_members(optimizer)
-        if self._chosen is None or not len(self._chosen):
+        if not len(self.finite):
             return
         with self._undisturbed():
             step = self._filled(step_size)
-            weights = self._weights(step) if self._is_weighted else None
-            anchor: Tensors = ()
             if self._scott.settings.has_anchor:
                 anchor = self._checked_anchor(self._filled(min(anchor_size, MAX_PASS)))
-            if self._scott.fused is not None:
-                self._check_fused_step(optimizer, step, weights, anchor)
-                return
-            self._rewind()
-            found = self._scott.direction(step, weights, anchor, 1.0).direction
-            if anchor:
-                self._compare(
-                    found, anchor, "v(t,0) differs from its anchor", _TWO_PASSES
-                )
-            elif self._is_comparable:
-                expected = self._plain_gradient(step, weights)
-                self._compare(found, expected, self._whose("gradient"), _ENGINE)
-            # Numbers of both signs, or a first step of Adam would look the same anywhere.
-            self._check_update(optimizer, tuple(map(_random_like, found)))
+                v = self._checked_control_variate(optimizer, step, anchor)
+            else:
+                v = self._checked_gradient(optimizer, step)
+            if self._scott.fused is None:
+                # Numbers of both signs, or Adam's first step would look right anywhere.
+                self._check_update(optimizer, tuple(map(_random_like, v)))
 
     # -- the network -------------------------------------------------------------------
+
+    def _check_memory(self) -> None:
+        """Refuse parameters that cannot be updated in place."""
+        for name, parameter in zip(self._names, self._parameters, strict=True):
+            places = zip(parameter.shape, parameter.stride(), strict=True)
+            if any(size > 1 and stride == 0 for size, stride in places):
+                raise SelfCheckError(
+                    f"parameter {name} is an expanded tensor, several of whose elements "
+                    "share memory, so it cannot be updated; register a .clone() of it."
+                )
+
+    def _check_hooks(self) -> None:
+        """Refuse gradient hooks where the engine would not call them as autograd does."""
+        for name, parameter in zip(self._names, self._parameters, strict=True):
+            if getattr(parameter, "_post_accumulate_grad_hooks", None):
+                raise SelfCheckError(
+                    f"parameter {name} has a post-accumulate gradient hook, which would "
+                    "not be called: gradients are not accumulated in .grad here. Remove "
+                    "it, and do its work in an optimizer."
+                )
+            if parameter._backward_hooks and self._scott.settings.has_anchor:
+                raise SelfCheckError(
+                    f"parameter {name} has a gradient hook, which would change the "
+                    "gradient at the parameters and not that at the snapshot. Remove "
+                    "it (clip_gradient bounds updates), or pass method='plain' or "
+                    "'stratified'."
+                )
 
     def _check_leaves(self, first: Tensor, again: Tensor) -> None:
         """Find tensors that have a gradient and would never be trained."""
@@ -145,27 +186,7 @@ class SelfCheck:
                 f"they would never be trained: {shorten(places)}. {_REGISTER}"
             )
 
-    def _check_exchanged(self, windows: Tensor, weights: Tensor) -> None:
-        """Compare the gradient at exchanged parameters of the same values."""
-        expected = self._plain_gradient(windows, weights)
-        values = tuple(p.detach().clone().requires_grad_() for p in self._parameters)
-        self._rewind()
-        batch = self._scott.gather(windows)
-        losses = self._losses.at(self._losses.places(), values, batch)
-        found = autograd((weights * losses).sum(), values)
-        wrong = self._wrong(found, expected)
-        if wrong:
-            raise HiddenParameterError(
-                f"{self._losses.name} uses {shorten(wrong)} in another way than by "
-                "the registered name, so it cannot be evaluated at other parameters (the "
-                f"snapshot of a control variate, a compiled step). {_REGISTER}"
-            )
-
     # -- the engine --------------------------------------------------------------------
-
-    @property
-    def _is_weighted(self) -> bool:
-        return self._scott.settings.method == "stratified"
 
     @property
     def _is_comparable(self) -> bool:
@@ -176,17 +197,78 @@ class SelfCheck:
         return not (self._scott.gradients.stochastic and self._scott.processes.size > 1)
 
     def _checked_anchor(self, windows: Tensor) -> Tensors:
+        """An anchor that equals autograd's, and a snapshot that equals θ."""
         weights = self._weights(windows)
+        self._set_snapshot(self._moved())
         self._rewind()
         anchor = self._scott.anchor(windows, weights)
+        pairs = zip(self._scott.snapshot, self._parameters, strict=True)
+        if not all(torch.equal(x.detach(), p.detach()) for x, p in pairs):
+            raise SelfCheckError(f"the snapshot differs from the parameters. {_ENGINE}")
         if self._is_comparable:
             expected = self._plain_gradient(windows, weights)
             self._compare(anchor, expected, self._whose("anchor"), _ENGINE)
         return anchor
 
+    def _checked_control_variate(
+        self, optimizer: torch.optim.Optimizer, windows: Tensor, anchor: Tensors
+    ) -> Tensors:
+        """Check v at another snapshot, and at θ itself, where it is the anchor.
+
+        There it is so whatever the gradient at the snapshot is, and it takes another one
+        to see that this gradient is right.
+        """
+        moved = self._moved()
+        fused = self._scott.fused is not None
+        if self._is_comparable and self._is_finite(windows, moved):
+            now = self._plain_gradient(windows, None)
+            then = self._plain_gradient(windows, None, moved)
+            expected = tuple(a + g - h for a, g, h in zip(anchor, now, then, strict=True))
+            self._set_snapshot(moved)
+            if fused:
+                self._check_fused_step(optimizer, windows, None, anchor, expected)
+            else:
+                self._check_snapshot_gradient(windows, anchor, expected)
+        if fused:
+            return anchor
+        self._set_snapshot(self._parameters)
+        self._rewind()
+        v = self._scott.direction(windows, None, anchor, 1.0).direction
+        self._compare(v, anchor, "v(t,0) differs from its anchor", _TWO_PASSES)
+        return v
+
+    def _check_snapshot_gradient(
+        self, windows: Tensor, anchor: Tensors, expected: Tensors
+    ) -> None:
+        self._rewind()
+        found = self._scott.direction(windows, None, anchor, 1.0).direction
+        wrong = self._wrong(found, expected)
+        if wrong:
+            raise HiddenParameterError(
+                f"the gradient of {self._losses.name} at a snapshot is wrong in "
+                f"{shorten(wrong)}: the network uses parameters in another way than by "
+                f"their registered names. {_REGISTER} method='plain' needs no snapshot."
+            )
+
+    def _checked_gradient(
+        self, optimizer: torch.optim.Optimizer, windows: Tensor
+    ) -> Tensors:
+        """The gradient of a step without control variate."""
+        weighted = self._scott.settings.method == "stratified"
+        weights = self._weights(windows) if weighted else None
+        expected = self._plain_gradient(windows, weights)
+        if self._scott.fused is not None:
+            self._check_fused_step(optimizer, windows, weights, (), expected)
+            return expected
+        self._rewind()
+        found = self._scott.direction(windows, weights, (), 1.0).direction
+        if self._is_comparable:
+            self._compare(found, expected, self._whose("gradient"), _ENGINE)
+        return found
+
     def _whose(self, what: str) -> str:
         kind = "compiled " if self._scott.gradients.compiled else ""
-        return f"the {kind}{what} differs from plain autograd's"
+        return f"the {kind}{what} differs from that of loss.backward()"
 
     def _check_members(self, optimizer: torch.optim.Optimizer) -> None:
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
@@ -208,10 +290,10 @@ class SelfCheck:
         windows: Tensor,
         weights: Tensor | None,
         anchor: Tensors,
+        expected: Tensors,
     ) -> None:
         """Let the engine make a whole step, and roll it back."""
         assert self._scott.fused is not None
-        expected = anchor or self._plain_gradient(windows, weights)
         if self._scott.clip_gradient is not None:
             squared = torch.tensor(_total(expected) ** 2, dtype=torch.float64)
             shorter = float(clip_scale(squared, self._scott.clip_gradient))
@@ -220,16 +302,31 @@ class SelfCheck:
             before = [p.detach().clone() for p in self._parameters]
             self._scott.fused_step(windows, weights, anchor, 1.0)
             after = [p.detach().clone() for p in self._parameters]
-        self._check_update(optimizer, expected, before, after)
+        wrong = self._wrong_updates(optimizer, expected, before, after)
+        if wrong:
+            raise SelfCheckError(
+                f"one compiled step of {type(optimizer).__name__} moves {shorten(wrong)} "
+                "otherwise than loss.backward() and the optimizer do. Pass compile=False."
+            )
 
-    def _check_update(
+    def _check_update(self, optimizer: torch.optim.Optimizer, v: Tensors) -> None:
+        """Compare an update of the optimizer with one without fused kernels."""
+        wrong = self._wrong_updates(optimizer, v)
+        if wrong:
+            raise SelfCheckError(
+                f"one update of {type(optimizer).__name__} moves {shorten(wrong)} "
+                "otherwise than the same optimizer without fused kernels does. Pass an "
+                "optimizer with fused=False, or make these parameters contiguous."
+            )
+
+    def _wrong_updates(
         self,
         optimizer: torch.optim.Optimizer,
         direction: Tensors,
         before: list[Tensor] | None = None,
         after: list[Tensor] | None = None,
-    ) -> None:
-        """Compare an update with that of the unfused optimizer.
+    ) -> list[str]:
+        """Name the parameters that an update moves otherwise than the plain optimizer.
 
         Parameters
         ----------
@@ -241,12 +338,14 @@ class SelfCheck:
             The parameters around an update that the engine has made; None to make it
             with a copy of the optimizer.
         """
-        if not type(optimizer).__module__.startswith("torch.optim"):
-            return  # nobody knows how to make another one of its kind
+        if not type(optimizer).__module__.startswith("torch.optim") or any(
+            global_hooks()
+        ):
+            return []  # nobody can make another one of its kind, or only with effects
         groups = {
             id(p): group for group in optimizer.param_groups for p in group["params"]
         }
-        wrong = []
+        found: list[tuple[str, float, float, float, float]] = []
         for n, (parameter, v) in enumerate(zip(self._parameters, direction, strict=True)):
             options = {k: x for k, x in groups[id(parameter)].items() if k != "params"}
             state = optimizer.state.get(parameter, {})
@@ -254,21 +353,19 @@ class SelfCheck:
             plain = {k: False for k in ("fused", "foreach") if k in options}
             expected = _updated(type(optimizer), options | plain, state, start, v)
             if after is None:
-                found = self._as_engine(type(optimizer), options, state, parameter, v)
+                made = self._as_engine(type(optimizer), options, state, parameter, v)
             else:
-                found = after[n]
+                made = after[n]
             # Weighted by v: Adam's first step is ±lr where v is nothing but rounding.
-            error, size = _norm((found - expected) * v), _norm((expected - start) * v)
+            error, size = _norm((made - expected) * v), _norm((expected - start) * v)
             rounding = 8 * torch.finfo(v.dtype).eps * _norm(start * v)
-            if not error <= self._tolerance * size + rounding:
-                wrong.append(self._names[n])
-        if wrong:
-            raise SelfCheckError(
-                f"one update of {type(optimizer).__name__} moves {shorten(wrong)} "
-                "otherwise than the same optimizer without fused kernels does. Pass an "
-                "optimizer with fused=False, make these parameters contiguous, or pass "
-                "compile=False."
-            )
+            found.append((self._names[n], error, size, rounding, _tolerance(parameter)))
+        floor = FLOOR * math.sqrt(sum(size**2 for _, _, size, _, _ in found))
+        return [
+            name
+            for name, error, size, rounding, tolerance in found
+            if not error <= tolerance * (size + floor) + rounding
+        ]
 
     def _as_engine(
         self, kind: Any, options: Any, state: Any, parameter: Tensor, v: Tensor
@@ -280,14 +377,7 @@ class SelfCheck:
             dtype=parameter.dtype,
             device=parameter.device,
         )
-        try:
-            copy.copy_(parameter.detach())
-        except RuntimeError as error:  # several elements are one place in memory
-            name = self._names[[p is parameter for p in self._parameters].index(True)]
-            raise SelfCheckError(
-                f"parameter {name} is an expanded tensor, several of whose elements "
-                "share memory, so it cannot be updated; register a .clone() of it."
-            ) from error
+        copy.copy_(parameter.detach())
         (v,) = in_layout_of((copy,), (v,))
         return _stepped(kind, options, state, copy, v)
 
@@ -315,17 +405,49 @@ class SelfCheck:
         result: Tensor = self._losses(self._scott.gather(windows))
         return result
 
-    def _plain_gradient(self, windows: Tensor, weights: Tensor | None) -> Tensors:
-        """Autograd's gradient on the module as it is."""
-        if weights is None:
-            weights = self._equal(windows)
-        total: Tensors = ()
-        self._rewind()
-        for part, w in zip(windows.split(MAX_PASS), weights.split(MAX_PASS), strict=True):
-            losses = self._losses(self._scott.gather(part))
-            gradient = autograd((w * losses).sum(), self._parameters)
-            total = tuple(map(torch.add, total, gradient)) if total else gradient
-        return total
+    def _plain_gradient(
+        self, windows: Tensor, weights: Tensor | None, at: Tensors | None = None
+    ) -> Tensors:
+        """The gradient that ``loss.backward()`` leaves in ``.grad``.
+
+        Parameters
+        ----------
+        windows, weights
+            Of a weighted sum of losses; equal weights if there are none.
+        at
+            Values for the parameters, which are written into them; None for their own.
+        """
+        weights = self._equal(windows) if weights is None else weights
+        before = [(p.detach().clone() if at else p, p.grad) for p in self._parameters]
+        try:
+            for n, parameter in enumerate(self._parameters):
+                parameter.grad = None
+                if at:
+                    parameter.data.copy_(at[n])
+            self._rewind()
+            (weights * self._losses(self._scott.gather(windows))).sum().backward()  # type: ignore[no-untyped-call]
+            found = [p.grad for p in self._parameters]
+        finally:
+            for parameter, (value, gradient) in zip(
+                self._parameters, before, strict=True
+            ):
+                parameter.grad = gradient
+                if at:
+                    parameter.data.copy_(value)
+        return tuple(
+            torch.zeros_like(p.detach()) if g is None else g.to_dense()
+            for p, g in zip(self._parameters, found, strict=True)
+        )
+
+    def _moved(self) -> Tensors:
+        """Other values for the parameters, near their own."""
+        return tuple(
+            p.detach() + SHIFT * _random_like(p.detach()) for p in self._parameters
+        )
+
+    def _set_snapshot(self, values: Tensors) -> None:
+        with torch.no_grad():
+            torch._foreach_copy_(list(self._scott.snapshot), list(values))
 
     def _finite_windows(self) -> Tensor:
         """A few windows whose losses and gradients are finite."""
@@ -337,19 +459,20 @@ class SelfCheck:
         finite = [n for n in candidates.split(1) if self._is_finite(n)]
         return torch.cat(finite[:WINDOWS]) if finite else candidates[:0]
 
-    def _is_finite(self, windows: Tensor) -> bool:
-        with torch.no_grad():
-            losses = self._plain_losses(windows)
+    def _is_finite(self, windows: Tensor, at: Tensors | None = None) -> bool:
+        if at is not None:
+            return math.isfinite(_total(self._plain_gradient(windows, None, at)))
+        losses = self._plain_losses(windows)
         if not bool(losses.isfinite().all()):
             return False
-        return math.isfinite(_total(self._plain_gradient(windows, None)))
+        # What is not registered must get no gradient, so this is not backward() yet.
+        return math.isfinite(_total(autograd(losses.sum(), self._parameters)))
 
     def _filled(self, size: int) -> Tensor:
         """Return the chosen windows, as many as compiled functions expect."""
-        assert self._chosen is not None
         if not self._scott.gradients.compiled:
-            return self._chosen
-        return self._chosen[torch.arange(size, device=self._device) % len(self._chosen)]
+            return self.finite
+        return self.finite[torch.arange(size, device=self._device) % len(self.finite)]
 
     def _weights(self, windows: Tensor) -> Tensor:
         """Unequal weights that sum to one."""
@@ -365,7 +488,8 @@ class SelfCheck:
     def _undisturbed(self) -> Iterator[None]:
         """Run passes in training mode, and restore everything that they change."""
         gradients, at_hand = self._scott.gradients, self._scott.at_hand
-        count = gradients.count
+        count, scaler = gradients.count, gradients.scaler
+        gradients.scaler = None  # which lets gradients overflow on purpose
         with (
             undrawn(self._device),
             self._losses.mode(training=True),
@@ -380,6 +504,7 @@ class SelfCheck:
             finally:
                 self._buffers.restore()
                 gradients.count, self._scott.at_hand = count, at_hand
+                gradients.scaler = scaler
 
     def _rewind(self) -> None:
         """Begin the next pass where the first one began."""
@@ -396,7 +521,15 @@ _TWO_PASSES = (
     "writes into its batch, or keeps state outside its buffers; method='plain' does "
     "without a second pass."
 )
-_ENGINE = "Pass compile=False if it is set, and please report the network."
+_ENGINE = (
+    "Pass compile=False if it is compiled; activation checkpointing needs "
+    "use_reentrant=False."
+)
+
+
+def _tolerance(parameter: Tensor) -> float:
+    """Ten times the root of the rounding error: faults are of the gradient's own size."""
+    return 10 * math.sqrt(torch.finfo(parameter.dtype).eps)
 
 
 def _random_like(v: Tensor) -> Tensor:

@@ -47,6 +47,7 @@ from pts_scott.lightning_loop import KEY, OuterLoopModule, Plan
 from pts_scott.model_checks import (
     check_model,
     training_effects,
+    uncompilable,
 )
 from pts_scott.optimizers import (
     OptimizerFactory,
@@ -506,8 +507,17 @@ class ScottTrainer(stack.TrainerBase):
 
     def _make_gradients(self, losses: Losses, windows: WindowIndex) -> Gradients:
         stochastic, stateful = training_effects(losses, windows)
+        compiled = self._should_compile(losses, windows)
         # Equal masks and buffers in both passes are kept by the eager way alone.
-        compiled = not (stochastic or stateful) and self._should_compile(losses, windows)
+        obstacle = uncompilable(losses, windows, stochastic, stateful)
+        if compiled and obstacle:
+            compiled = False
+            if self.compile is True:
+                warnings.warn(
+                    f"{losses.name} {obstacle}, so its steps are not compiled.",
+                    ScottWarning,
+                    stacklevel=4,
+                )
         gradients = Gradients(losses, compiled=compiled)
         gradients.stochastic, gradients.stateful = stochastic, stateful
         if stateful and self._is_shared:

@@ -136,10 +136,10 @@ def available_accelerators() -> list[str]:
     """List the types of accelerator that torch can use here: "cuda", "mps", "xpu", …."""
     if torch.cuda.is_available():
         return ["cuda"]
-    current = torch.accelerator.current_accelerator()
-    if current is None or not torch.get_device_module(current).is_available():
+    if not torch.accelerator.is_available():
         return []
-    return [current.type]
+    current = torch.accelerator.current_accelerator()
+    return [] if current is None else [current.type]
 
 
 def lightning_accelerator(device: torch.device) -> str:

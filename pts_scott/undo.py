@@ -8,7 +8,9 @@ the loop is taken back.
 
 from __future__ import annotations
 
+import copy
 import math
+import operator
 from typing import Any
 
 import torch
@@ -48,29 +50,23 @@ class Undo:
         self._parameters = [p.detach() for p in parameters]
         size = sum(p.numel() * p.element_size() for p in parameters)
         self._whole = initialised or SETS * size <= SMALL
-        self._state: Any = None
-        self._size = -1
         self._live: list[Tensor] = []
         self._copies: list[Tensor] = []
-        self._numbers: list[tuple[dict[str, Any], str, Any]] = []
+        self._entries: list[tuple[Tensor, dict[str, Any]]] = []  # state at `keep`
+        self._groups: list[dict[str, Any]] = []
 
     def keep(self) -> None:
         """Remember where everything is."""
-        state = self._optimizer.state
-        if self._state is not state or self._size != len(state):
-            self._find(state)
+        state = self._optimizer.state if self._whole else {}
+        self._entries = [(p, _own(values)) for p, values in state.items()]
+        self._groups = [_options(group) for group in self._optimizer.param_groups]
+        held = (v for _, own in self._entries for v in own.values())
+        live = [value for value in held if isinstance(value, Tensor)]
+        live += self._parameters
+        # An optimizer may put another tensor in the place of one.
+        if len(live) != len(self._live) or any(map(operator.is_not, live, self._live)):
+            self._live, self._copies = live, [torch.empty_like(t) for t in live]
         torch._foreach_copy_(self._copies, self._live)
-        self._numbers = [(own, name, own[name]) for own, name, _ in self._numbers]
-
-    def _find(self, state: Any) -> None:
-        """What a step changes; the first step makes a state, or it comes from a file."""
-        self._state, self._size = state, len(state)
-        states = state.values() if self._whole else ()
-        owned = [(own, name, own[name]) for own in states for name in own]
-        self._live = [value for *_, value in owned if isinstance(value, Tensor)]
-        self._live += self._parameters
-        self._numbers = [x for x in owned if not isinstance(x[2], Tensor)]
-        self._copies = [torch.empty_like(tensor) for tensor in self._live]
 
     def is_due(self) -> bool:
         """Whether parameters are not finite, or far too large, or a state is not finite.
@@ -94,7 +90,24 @@ class Undo:
     def take_back(self) -> None:
         """Put everything back to where it was."""
         torch._foreach_copy_(self._live, self._copies)
-        for own, name, value in self._numbers:
-            own[name] = value
-        if not (self._whole and self._size):  # there was none yet, or no room for it
+        for group, options in zip(
+            self._optimizer.param_groups, self._groups, strict=True
+        ):
+            group.update(options)
+        self._optimizer.state.clear()  # there was none yet, or no room for it
+        for parameter, own in self._entries:
+            self._optimizer.state[parameter] = own
+        if self.is_due():  # a state that was not finite before
             self._optimizer.state.clear()
+
+
+def _own(state: dict[str, Any]) -> dict[str, Any]:
+    """The entries of a parameter's state: tensors as they are, all else copied."""
+    return {
+        name: value if isinstance(value, Tensor) else copy.deepcopy(value)
+        for name, value in state.items()
+    }
+
+
+def _options(group: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in group.items() if name != "params"}

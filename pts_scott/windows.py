@@ -115,6 +115,10 @@ class SeriesStore:
         ------
         EmptyDatasetError, InfiniteValuesError, MixedFrequencyError, DataError
         """
+        if dtype not in (torch.float16, torch.float32, torch.float64):
+            raise ArgumentError(
+                f"dtype={dtype}: windows are held in torch.float32, float64 or float16."
+            )
         if hasattr(dataset, "series_store"):
             return dataset.series_store(freq, dtype)  # type: ignore[no-any-return]
         values = GrowingArray(dtype)

@@ -157,7 +157,7 @@ def test_loops_that_are_undone_again_and_again_end_training():
     )
     assert trainer.gave_up
     assert trainer.history["skipped"].tolist() == [5, 10]
-    assert ["diverges" in m for m in messages] == [True, False], "said once, and the end"
+    assert len(messages) == 3
     for x, y in zip(network.parameters(), before, strict=True):
         torch.testing.assert_close(x, y, rtol=0, atol=0)
 

@@ -6,7 +6,6 @@ import dataclasses
 import random
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import lightning.pytorch as pl
 import numpy as np
@@ -670,9 +669,9 @@ def test_a_parameter_that_is_frozen_during_a_run_is_noticed(hook):
 
 @pytest.mark.parametrize("kind", ["mps", "xpu"])
 def test_an_accelerator_that_torch_has_is_accepted(monkeypatch, kind):
-    device, there = torch.device(kind), SimpleNamespace(is_available=lambda: True)
+    device = torch.device(kind)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: device)
-    monkeypatch.setattr(torch, "get_device_module", lambda _: there)
     known = {"cpu", "cuda", "mps", "xpu"}
     monkeypatch.setattr(
         "pts_scott.trainer_checks.AcceleratorRegistry.available_accelerators",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import lightning.pytorch as pl
 import pytest
 import torch
@@ -188,7 +190,9 @@ def test_networks_with_state_or_random_numbers_are_not_compiled(
     network, compiled, windows
 ):
     trainer = quiet_trainer(compile=True)
-    gradients = trainer._make_gradients(Losses(network().train()), windows)
+    told = nullcontext() if compiled else pytest.warns(ScottWarning, match="not compiled")
+    with told:
+        gradients = trainer._make_gradients(Losses(network().train()), windows)
     assert gradients.compiled is compiled
     assert gradients.stateful is (network is Running)
     assert bool(gradients.stochastic) is (network is Noisy)
