@@ -360,8 +360,10 @@ class FusedStep:
             v = tuple(scale * x for x in v)
         else:  # a step is skipped if this overflows
             squared = torch.stack([x.square().sum() for x in v]).sum()
-        for parameter, direction, own in zip(theta, v, state, strict=True):
-            self._rule.update(parameter, direction, own, numbers, self._options)
+        steps = zip(theta, v, state, strict=True)
+        for place, (parameter, direction, own) in enumerate(steps):
+            if place not in self.gradients.idle:
+                self._rule.update(parameter, direction, own, numbers, self._options)
         return squared
 
 

@@ -515,7 +515,6 @@ class OuterLoopModule(pl.LightningModule):
             self.device.type == "cpu"
             and fits_one_pass(self._step_windows)
             and can_fuse(optimizer, parameters)
-            and not self.gradients.idle
             and not self._is_watched()
         ):
             self.scott.fused = FusedStep(
