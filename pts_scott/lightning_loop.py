@@ -176,7 +176,7 @@ class OuterLoopModule(pl.LightningModule):
         self.compile_fallback: str | None = None
         self.self_check_seconds = 0.0
         self._optimizer_has_state = False
-        self._attributes: dict[str, Any] = {}  # of the network, when it was compiled
+        self._attributes: dict[str, str] = {}  # of the network, when it was compiled
         self._probes = torch.zeros(0, dtype=torch.long)  # finite before the first step
         self._trained: list[str] = list(losses.trainable())
         self._anchor_size = plan.settings.anchor_size(strata, windows)
@@ -281,14 +281,11 @@ class OuterLoopModule(pl.LightningModule):
         drawn = drawn_from(before, global_state(self.device))
         if drawn:
             self.gradients.stochastic = drawn
-            if self.gradients.compiled:
-                self._train_eagerly(f"{self.losses.name} draws random numbers")
-            warnings.warn(
+            self._train_eagerly(
                 f"{self.losses.name} draws random numbers for some windows, which was "
-                f"not noticed before step {self.steps}; up to here the two passes of an "
-                "inner step saw different ones, from here on the same.",
-                ScottWarning,
-                stacklevel=2,
+                f"not noticed before step {self.steps}",
+                "up to here the two passes of an inner step saw different ones, from "
+                "here on they see the same, without compilation",
             )
 
     @contextmanager
@@ -531,15 +528,10 @@ class OuterLoopModule(pl.LightningModule):
             if isinstance(error, SelfCheckError) and self.plan.must_compile:
                 raise
             reason = f"{type(error).__name__}: {one_line(error, 200)}"
-            self.compile_fallback = reason
-            warnings.warn(
-                f"{self.losses.name} could not be compiled, so it is "
-                f"trained without: {reason}",
-                ScottWarning,
-                stacklevel=2,
+            self._train_eagerly(
+                f"{self.losses.name} could not be compiled, so it is trained without",
+                reason,
             )
-            self.scott.fused = None
-            self.gradients.use_autograd()
 
     def _check_still_trained(self) -> None:
         """Refuse callbacks that freeze or unfreeze parameters during a run.
@@ -576,18 +568,16 @@ class OuterLoopModule(pl.LightningModule):
         changed = [name for name in now if now[name] != self._attributes.get(name)]
         if changed:
             self._train_eagerly(
+                f"{self.losses.name} is trained without compilation from step "
+                f"{self.steps} on",
                 f"{shorten(changed)} of the network was changed after its steps were "
-                "compiled, which take it for constant"
+                "compiled, which take it for constant",
             )
 
-    def _train_eagerly(self, reason: str) -> None:
+    def _train_eagerly(self, message: str, reason: str) -> None:
+        """Use no compiled step from now on, and say why."""
         self.compile_fallback = reason
-        warnings.warn(
-            f"{reason}; {self.losses.name} is trained without compilation from step "
-            f"{self.steps} on.",
-            ScottWarning,
-            stacklevel=2,
-        )
+        warnings.warn(f"{message}: {reason}", ScottWarning, stacklevel=3)
         self.scott.fused = None
         self.gradients.use_autograd()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -117,13 +117,13 @@ def uncompilable(
     return None
 
 
-def plain_attributes(network: torch.nn.Module) -> dict[str, Any]:
-    """Return the numbers, flags and texts that a network holds as attributes.
+def plain_attributes(network: torch.nn.Module) -> dict[str, str]:
+    """Return the numbers, flags and texts that a network holds as attributes, written.
 
     Compiled steps take them for constants.
     """
     return {
-        f"{prefix}.{name}" if prefix else name: value
+        f"{prefix}.{name}" if prefix else name: repr(value)
         for prefix, module in network.named_modules()
         for name, value in vars(module).items()
         if isinstance(value, bool | int | float | str | None) and name != "training"

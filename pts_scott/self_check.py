@@ -99,7 +99,7 @@ class SelfCheck:
         if not len(self.finite):
             return
         with self._undisturbed():
-            weights, values = self._weights(self.finite), self._moved()
+            weights, values = self._weights(self.finite), tuple(self._moved())
             expected = self._plain_gradient(self.finite, weights, values)
             self._rewind()
             batch = self._scott.gather(self.finite)
@@ -140,8 +140,7 @@ class SelfCheck:
             else:
                 v = self._checked_gradient(optimizer, step)
             if self._scott.fused is None:
-                # Numbers of both signs, or Adam's first step would look right anywhere.
-                self._check_update(optimizer, tuple(map(_random_like, v)))
+                self._check_update(optimizer, v)
 
     # -- the network -------------------------------------------------------------------
 
@@ -199,7 +198,7 @@ class SelfCheck:
     def _checked_anchor(self, windows: Tensor) -> Tensors:
         """An anchor that equals autograd's, and a snapshot that equals θ."""
         weights = self._weights(windows)
-        self._set_snapshot(self._moved())
+        self._move_snapshot()
         self._rewind()
         anchor = self._scott.anchor(windows, weights)
         pairs = zip(self._scott.snapshot, self._parameters, strict=True)
@@ -218,20 +217,23 @@ class SelfCheck:
         There it is so whatever the gradient at the snapshot is, and it takes another one
         to see that this gradient is right.
         """
-        moved = self._moved()
         fused = self._scott.fused is not None
+        self._move_snapshot()
+        moved = self._scott.snapshot
         if self._is_comparable and self._is_finite(windows, moved):
-            now = self._plain_gradient(windows, None)
-            then = self._plain_gradient(windows, None, moved)
-            expected = tuple(a + g - h for a, g, h in zip(anchor, now, then, strict=True))
-            self._set_snapshot(moved)
+            # In place: of large networks every copy counts.
+            expected = self._plain_gradient(windows, None)
+            torch._foreach_sub_(expected, self._plain_gradient(windows, None, moved))
+            torch._foreach_add_(expected, anchor)
             if fused:
                 self._check_fused_step(optimizer, windows, None, anchor, expected)
             else:
                 self._check_snapshot_gradient(windows, anchor, expected)
+            del expected
         if fused:
             return anchor
-        self._set_snapshot(self._parameters)
+        with torch.no_grad():
+            torch._foreach_copy_(list(moved), list(self._parameters))
         self._rewind()
         v = self._scott.direction(windows, None, anchor, 1.0).direction
         self._compare(v, anchor, "v(t,0) differs from its anchor", _TWO_PASSES)
@@ -310,7 +312,7 @@ class SelfCheck:
             )
 
     def _check_update(self, optimizer: torch.optim.Optimizer, v: Tensors) -> None:
-        """Compare an update of the optimizer with one without fused kernels."""
+        """Compare an update in the layout of v with one without fused kernels."""
         wrong = self._wrong_updates(optimizer, v)
         if wrong:
             raise SelfCheckError(
@@ -351,6 +353,7 @@ class SelfCheck:
             state = optimizer.state.get(parameter, {})
             start = parameter.detach() if before is None else before[n]
             plain = {k: False for k in ("fused", "foreach") if k in options}
+            v = _random_like(v) if after is None else v
             expected = _updated(type(optimizer), options | plain, state, start, v)
             if after is None:
                 made = self._as_engine(type(optimizer), options, state, parameter, v)
@@ -415,39 +418,37 @@ class SelfCheck:
         windows, weights
             Of a weighted sum of losses; equal weights if there are none.
         at
-            Values for the parameters, which are written into them; None for their own.
+            Values for the parameters, which hold them for a while; None for their own.
         """
         weights = self._equal(windows) if weights is None else weights
-        before = [(p.detach().clone() if at else p, p.grad) for p in self._parameters]
+        before = [(p.data, p.grad) for p in self._parameters]
         try:
             for n, parameter in enumerate(self._parameters):
                 parameter.grad = None
-                if at:
-                    parameter.data.copy_(at[n])
+                if at is not None:
+                    parameter.data = at[n].detach()
             self._rewind()
-            (weights * self._losses(self._scott.gather(windows))).sum().backward()  # type: ignore[no-untyped-call]
+            losses = self._losses(self._scott.gather(windows))
+            (weights * losses).sum().backward()
             found = [p.grad for p in self._parameters]
         finally:
-            for parameter, (value, gradient) in zip(
-                self._parameters, before, strict=True
-            ):
-                parameter.grad = gradient
-                if at:
-                    parameter.data.copy_(value)
+            for parameter, own in zip(self._parameters, before, strict=True):
+                parameter.data, parameter.grad = own
         return tuple(
             torch.zeros_like(p.detach()) if g is None else g.to_dense()
             for p, g in zip(self._parameters, found, strict=True)
         )
 
-    def _moved(self) -> Tensors:
-        """Other values for the parameters, near their own."""
-        return tuple(
-            p.detach() + SHIFT * _random_like(p.detach()) for p in self._parameters
-        )
+    def _moved(self) -> Iterator[Tensor]:
+        """Make other values for the parameters, near their own."""
+        for parameter in self._parameters:
+            value = parameter.detach()
+            yield value + SHIFT * _random_like(value)
 
-    def _set_snapshot(self, values: Tensors) -> None:
+    def _move_snapshot(self) -> None:
         with torch.no_grad():
-            torch._foreach_copy_(list(self._scott.snapshot), list(values))
+            for tensor, value in zip(self._scott.snapshot, self._moved(), strict=True):
+                tensor.copy_(value)
 
     def _finite_windows(self) -> Tensor:
         """A few windows whose losses and gradients are finite."""

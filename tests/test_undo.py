@@ -27,6 +27,12 @@ def steps(optimizer, parameters, seed, number=3):
         optimizer.step()
 
 
+def assert_same_state(optimizer, expected):
+    for number, own in optimizer.state_dict()["state"].items():
+        for name, value in own.items():
+            torch.testing.assert_close(value, expected[number][name], rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("before", [0, 3])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_steps_after_it_are_those_that_would_have_been_made(name, before):
@@ -65,9 +71,7 @@ def test_a_state_that_is_read_from_a_file_is_kept():
     expected = copy.deepcopy(optimizer.state_dict()["state"])
     steps(optimizer, parameters, 1)
     undo.take_back()
-    for number, own in optimizer.state_dict()["state"].items():
-        for name, value in own.items():
-            torch.testing.assert_close(value, expected[number][name], rtol=0, atol=0)
+    assert_same_state(optimizer, expected)
 
 
 def test_of_large_networks_the_optimizer_begins_anew(monkeypatch):
@@ -98,7 +102,5 @@ def test_a_state_that_the_constructor_makes_is_kept_however_large(monkeypatch):
     expected = copy.deepcopy(optimizer.state_dict()["state"])
     steps(optimizer, parameters, 1)
     undo.take_back()
-    for number, own in optimizer.state_dict()["state"].items():
-        for name, value in own.items():
-            torch.testing.assert_close(value, expected[number][name], rtol=0, atol=0)
+    assert_same_state(optimizer, expected)
     steps(optimizer, parameters, 2)
