@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from pts_scott import Stratifier, WindowIndex
-from pts_scott.datasets import load
+from pts_scott.datasets.catalogue import load
 
 SERIES, STEPS = 862, 17_544
 

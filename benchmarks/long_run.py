@@ -22,7 +22,7 @@ import numpy as np
 from gluonts.dataset.common import ListDataset
 
 from pts_scott import Checkpoints, ScottTrainer, Stratifier, VAREstimator
-from pts_scott.observers import Observer
+from pts_scott.training.callbacks import Observer
 
 
 def resident() -> float:

@@ -26,12 +26,12 @@ from typing import Any
 import torch
 
 from pts_scott import ScottTrainer, with_scott
-from pts_scott.stacks import stack
+from pts_scott.backends import backend
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/stacks")]
 
-if stack.NAME == "gluonts":
+if backend.NAME == "gluonts":
     from gluonts.torch.model.deep_npts import DeepNPTSEstimator
     from test_gluonts import CONTRACT, LENGTHS, MODELS, Model, dataset
 
@@ -57,7 +57,7 @@ SIZES = {
 def library_run(model: Any, arguments: dict[str, Any], steps: int) -> None:
     """Train with the library's own loop."""
     settings: dict[str, Any] = {"batch_size": BATCH, "num_batches_per_epoch": steps}
-    if stack.NAME == "pytorchts":
+    if backend.NAME == "pytorchts":
         import pts
 
         trainer = pts.Trainer(epochs=1, device="cpu", **settings)

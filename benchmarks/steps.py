@@ -33,15 +33,15 @@ from gluonts.dataset.common import ListDataset
 from torch import nn
 
 from pts_scott import ScottTrainer, Stratifier, WindowIndex
-from pts_scott.fused import FusedStep
-from pts_scott.gradients import Gradients, Losses
-from pts_scott.lightning_loop import OuterLoopModule
-from pts_scott.networks import LSTMNetwork, VARNetwork
-from pts_scott.randomness import Generators
-from pts_scott.scott import Scott, Settings, WindowDraws
-from pts_scott.stacks import stack
-from pts_scott.strata import Strata
-from pts_scott.trainer import OPTIMIZERS
+from pts_scott._utils.rng import Generators
+from pts_scott.backends import backend
+from pts_scott.engine.compiled import FusedStep
+from pts_scott.engine.gradients import Gradients, Losses
+from pts_scott.method.scott import Scott, Settings, WindowDraws
+from pts_scott.models.networks import LSTMNetwork, VARNetwork
+from pts_scott.strata.partition import Strata
+from pts_scott.training.lightning_module import OuterLoopModule
+from pts_scott.training.trainer import OPTIMIZERS
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -66,7 +66,7 @@ class Model:
 
 def nbeats(stacks: int, width: int, context: int, prediction: int) -> nn.Module:
     """N-BEATS with one generic block a stack."""
-    return stack.nbeats(
+    return backend.nbeats(
         context_length=context,
         prediction_length=prediction,
         periodicity=24,
@@ -81,7 +81,7 @@ def nbeats(stacks: int, width: int, context: int, prediction: int) -> nn.Module:
 
 def feedforward(context: int, prediction: int) -> nn.Module:
     """The stack's own feed-forward network, four layers of 80."""
-    return stack.simple_feedforward(context, prediction, [80] * 4, None, False)
+    return backend.simple_feedforward(context, prediction, [80] * 4, None, False)
 
 
 MODELS = (
@@ -131,7 +131,7 @@ def library_seconds(model: Model, data: ListDataset, size: int, steps: int) -> f
         "context_length": model.context_length,
     }
     arguments: dict[str, Any] = {}
-    if stack.NAME == "pytorchts":
+    if backend.NAME == "pytorchts":
         from pts import Trainer
         from pts.model.n_beats import NBEATSEstimator
         from pts.model.simple_feedforward import SimpleFeedForwardEstimator
@@ -264,7 +264,7 @@ def whole_runs(
             for compiled in (False, True):
                 name = f"{method}, {'compiled' if compiled else 'eager'}"
                 sides[name] = lambda m=method, c=compiled: ours(m, c)  # type: ignore[misc]
-        own = f"{stack.NAME}'s own trainer"
+        own = f"{backend.NAME}'s own trainer"
         sides[own] = lambda size=size: library_seconds(  # type: ignore[misc]
             model, data, size, steps
         )
@@ -465,7 +465,7 @@ def draw_picture(
     labels = [r["side"].replace("scott", "SCott") for r in reversed(shown)]
     left.set_yticks(range(len(shown)), labels)
     left.set_xlabel("ms a step, whole training runs")
-    left.set_title(f"{stack.NAME}: {MODELS[0].name}, M = 32", fontsize=10)
+    left.set_title(f"{backend.NAME}: {MODELS[0].name}, M = 32", fontsize=10)
     handles = [plt.Rectangle((0, 0), 1, 1, color=colors[p]) for p in parts]
     below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13)}
     left.legend(handles, parts, ncols=4, fontsize=8, **below)
@@ -526,7 +526,7 @@ def main() -> None:
         if not options.models or any(w in m.name for w in options.models)
     ]
     print(
-        f"{stack.NAME}, torch {torch.__version__}, {options.threads} thread(s), Adam, "
+        f"{backend.NAME}, torch {torch.__version__}, {options.threads} thread(s), Adam, "
         f"medians of {options.rounds} interleaved rounds"
     )
 
@@ -534,12 +534,14 @@ def main() -> None:
     if not options.no_runs:
         print("\nWhole training runs:", flush=True)
         for model in wanted:
-            if model in MODELS[:2] or (stack.NAME == "pytorchts" and model is MODELS[3]):
+            if model in MODELS[:2] or (
+                backend.NAME == "pytorchts" and model is MODELS[3]
+            ):
                 sizes = options.batch_sizes if model is MODELS[0] else [32]
                 for row in whole_runs(model, data, sizes, options.rounds, options.steps):
                     runs.append(row)
                     print_runs([row])
-        write_csv(runs, options.output / f"runs-{stack.NAME}.csv")
+        write_csv(runs, options.output / f"runs-{backend.NAME}.csv")
 
     print("\nSteps against the bare limit:", flush=True)
     engine: list[dict[str, Any]] = []
@@ -556,9 +558,9 @@ def main() -> None:
                 + (f"  compiled in {row['compile s']:.0f} s" if row["compile s"] else ""),
                 flush=True,
             )
-        write_csv(engine, options.output / f"engine-{stack.NAME}.csv")
+        write_csv(engine, options.output / f"engine-{backend.NAME}.csv")
     if runs and engine:
-        draw_picture(runs, engine, options.output / f"steps-{stack.NAME}.png")
+        draw_picture(runs, engine, options.output / f"steps-{backend.NAME}.png")
     print(f"\nwritten to {options.output}/")
 
 

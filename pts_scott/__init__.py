@@ -6,21 +6,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pts_scott.arrow import ArrowDataset
-    from pts_scott.checkpoints import Checkpoints
+    from pts_scott.data.arrow import ArrowDataset
+    from pts_scott.data.windows import WindowIndex
     from pts_scott.errors import ScottError
-    from pts_scott.estimators import (
+    from pts_scott.models.estimators import (
         LSTMEstimator,
         NBEATSEstimator,
         SimpleFeedForwardEstimator,
         VAREstimator,
     )
-    from pts_scott.library import with_scott
-    from pts_scott.predictors import load_predictor
-    from pts_scott.strata import Strata
-    from pts_scott.stratifier import Stratifier
-    from pts_scott.trainer import ScottTrainer
-    from pts_scott.windows import WindowIndex
+    from pts_scott.models.predictors import load_predictor
+    from pts_scott.models.with_scott import with_scott
+    from pts_scott.strata.partition import Strata
+    from pts_scott.strata.stratifier import Stratifier
+    from pts_scott.training.checkpoints import Checkpoints
+    from pts_scott.training.trainer import ScottTrainer
 
 __version__ = "0.1.0"
 
@@ -43,23 +43,26 @@ __all__ = [
 # Where the public names live. They are imported when they are first used: torch and
 # Lightning take seconds, for which nobody should wait who asks for help.
 _MODULES = {
-    "ArrowDataset": "arrow",
-    "Checkpoints": "checkpoints",
+    "ArrowDataset": "data.arrow",
+    "Checkpoints": "training.checkpoints",
+    "LSTMEstimator": "models.estimators",
+    "NBEATSEstimator": "models.estimators",
     "ScottError": "errors",
-    "ScottTrainer": "trainer",
-    "Strata": "strata",
-    "Stratifier": "stratifier",
-    "WindowIndex": "windows",
-    "load_predictor": "predictors",
-    "with_scott": "library",
+    "ScottTrainer": "training.trainer",
+    "SimpleFeedForwardEstimator": "models.estimators",
+    "Strata": "strata.partition",
+    "Stratifier": "strata.stratifier",
+    "VAREstimator": "models.estimators",
+    "WindowIndex": "data.windows",
+    "load_predictor": "models.predictors",
+    "with_scott": "models.with_scott",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f"{__name__}.{_MODULES.get(name, 'estimators')}")
-    return getattr(module, name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pts_scott import __version__
-from pts_scott._arguments import nearest
+from pts_scott._utils.arguments import nearest
 from pts_scott.errors import ConfigError, ScottError
 
 # Whatever needs torch is imported by the command that needs it.
@@ -144,7 +144,7 @@ def bench(arguments: list[str]) -> int:
     experiments, options = _parse(parser, arguments)
 
     from pts_scott.experiments.bench import bench as make_runs
-    from pts_scott.experiments.report import write_report
+    from pts_scott.experiments.report.build import write_report
 
     output = Path(options.output)
     try:
@@ -180,7 +180,7 @@ def report(arguments: list[str]) -> int:
     )
     folder = Path(_parse_plain(parser, arguments).folder)
 
-    from pts_scott.experiments.report import write_report
+    from pts_scott.experiments.report.build import write_report
 
     if not any(folder.glob("*/runs/*/run.json")):
         raise ScottError(f"{folder} holds no runs; `pts-scott bench` makes them.")
@@ -239,7 +239,7 @@ def variance(arguments: list[str]) -> int:
     parser.add_argument("--output", type=str, default="results/variance", help="Folder.")
     (experiment,), options = _parse(parser, arguments, most=1)
 
-    from pts_scott.experiments.samplers import command
+    from pts_scott.experiments.sampler_variance import command
 
     print(command(experiment, Path(options.output), say))
     return 0
@@ -300,7 +300,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
 
 
 def _parser(usage: str, description: str) -> ArgumentParser:
-    from pts_scott.experiments.loading import experiment_parser
+    from pts_scott.experiments.config_files import experiment_parser
 
     command = usage.split(" ")[0]
     return experiment_parser(
@@ -317,7 +317,7 @@ def _parse(
     if {"-h", "--help"} & set(arguments):
         parser.print_help()
         raise SystemExit(0)
-    from pts_scott.experiments.loading import compose, parse_options
+    from pts_scott.experiments.config_files import compose, parse_options
 
     options = next((i for i, a in enumerate(arguments) if a.startswith("-")), None)
     configs = arguments[:options]
@@ -333,7 +333,7 @@ def _parse(
 
 
 def _parse_plain(parser: ArgumentParser, arguments: list[str]) -> Any:
-    from pts_scott.experiments.loading import plain_message
+    from pts_scott.experiments.config_files import plain_message
 
     try:
         return parser.parse_args(arguments)

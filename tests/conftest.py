@@ -1,79 +1,18 @@
-"""What the tests share: small data, small networks, a quiet trainer."""
+"""Fixtures: small data, and the real one where it lies."""
 
 from __future__ import annotations
 
-import inspect
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from gluonts.dataset.common import ListDataset
-from torch import Tensor, nn
+from helpers.series import wave_windows
 
-from pts_scott import ScottTrainer, WindowIndex
+from pts_scott import WindowIndex
 
 torch.set_num_threads(1)
-
-QUIET: dict[str, Any] = {"enable_progress_bar": False}
-
-
-def quiet_trainer(**kwargs: Any) -> ScottTrainer:
-    """A trainer for tests: few steps, a seed, no progress bar, nothing compiled."""
-    settings: dict[str, Any] = {
-        "epochs": 1,
-        "num_batches_per_epoch": 20,
-        "anchor_batch_size": 16,  # the few strata of small data, well above a mini-batch
-        "compile": False,
-        "seed": 1,
-        "trainer_kwargs": QUIET,
-    }
-    settings = {**settings, **kwargs}
-    if inspect.isfunction(settings.get("optimizer")):  # which sets its own numbers
-        for name in ("learning_rate", "weight_decay"):
-            settings.pop(name, None)
-    return ScottTrainer(**settings)
-
-
-class TinyNetwork(nn.Module):
-    """A small nonlinear network with one loss a window."""
-
-    def __init__(self, context_length: int = 6, prediction_length: int = 2) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(context_length, 5), nn.Tanh(), nn.Linear(5, prediction_length)
-        )
-
-    def loss(self, past_target: Tensor, future_target: Tensor) -> Tensor:
-        return (self.layers(past_target) - future_target).square().mean(dim=1)
-
-
-def tiny_network(dtype: torch.dtype = torch.float64) -> TinyNetwork:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return TinyNetwork().to(dtype)
-
-
-def wave_entries(lengths: tuple[int, ...] = (40, 52, 46), seed: int = 0) -> list[dict]:
-    """Hourly series of unequal length and start, with different levels."""
-    generator = np.random.default_rng(seed)
-    return [
-        {
-            "item_id": f"s{number}",
-            "start": pd.Timestamp("2021-03-01") + pd.Timedelta(5 * number, "h"),
-            "target": np.sin(np.arange(length) / (2 + number))
-            + number
-            + 0.3 * generator.standard_normal(length),
-        }
-        for number, length in enumerate(lengths)
-    ]
-
-
-def wave_windows(dtype: torch.dtype = torch.float64, **kwargs: Any) -> WindowIndex:
-    return WindowIndex.from_dataset(wave_entries(), "h", 6, 2, dtype=dtype, **kwargs)
 
 
 @pytest.fixture
@@ -89,16 +28,6 @@ def exchange_rate() -> np.ndarray:
     if not folder or not path.exists():
         pytest.skip("PTS_SCOTT_DATA does not name a folder with exchange_rate.txt.gz")
     return np.loadtxt(path, delimiter=",").T
-
-
-def dataset(rows: np.ndarray, freq: str, start: str = "1990-01-01") -> ListDataset:
-    return ListDataset(
-        [
-            {"item_id": str(number), "start": start, "target": row}
-            for number, row in enumerate(rows)
-        ],
-        freq=freq,
-    )
 
 
 @pytest.fixture

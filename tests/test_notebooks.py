@@ -17,7 +17,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from pts_scott.datasets import FOLDER, available
+from pts_scott.datasets.catalogue import FOLDER, available
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

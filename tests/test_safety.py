@@ -21,7 +21,8 @@ import pytest
 import torch
 
 import pts_scott
-from pts_scott import ArrowDataset, Stratifier, datasets, series_files
+from pts_scott import ArrowDataset, Stratifier, datasets
+from pts_scott.datasets import series_files
 from pts_scott.errors import (
     ArgumentError,
     DataError,

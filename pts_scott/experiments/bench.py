@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pts_scott._arguments import whole_number
+from pts_scott._utils.arguments import whole_number
 from pts_scott.errors import ConfigError, ScottError
 from pts_scott.experiments.config import Experiment
+from pts_scott.experiments.config_files import parse_tree, read_config
 from pts_scott.experiments.folders import make_folders, quiet, stoppable
-from pts_scott.experiments.loading import parse_tree, read_config
 from pts_scott.experiments.progress import Progress
 from pts_scott.experiments.results import read_json
 from pts_scott.experiments.runs import (
@@ -33,7 +33,7 @@ from pts_scott.experiments.runs import (
     warm_up,
     write_run,
 )
-from pts_scott.experiments.samplers import (
+from pts_scott.experiments.sampler_variance import (
     can_measure,
     is_measured,
     measure_samplers,

@@ -14,9 +14,9 @@ from typing import Literal
 
 import yaml
 
-from pts_scott._arguments import real_number, whole_number
+from pts_scott._utils.arguments import real_number, whole_number
 from pts_scott.errors import ConfigError, quote
-from pts_scott.stratifier import Stratifier
+from pts_scott.strata.stratifier import Stratifier
 
 # The paper's grids, for every optimizer alike.
 LEARNING_RATES = (1e-1, 5e-2, 2.5e-2, 1e-2, 5e-3, 2.5e-3, 1e-3, 5e-4, 2.5e-4, 1e-4)

@@ -10,7 +10,7 @@ from pathlib import Path
 from pts_scott.errors import ScottError
 from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.results import refuse_links
-from pts_scott.trainer import ScottTrainer
+from pts_scott.training.trainer import ScottTrainer
 
 
 def make_folders(experiments: Sequence[Experiment], output: Path) -> None:

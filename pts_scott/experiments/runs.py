@@ -25,17 +25,17 @@ from gluonts.evaluation import Evaluator, make_evaluation_predictions
 from gluonts.model.predictor import Predictor
 from torch import Tensor
 
+from pts_scott._utils.rng import isolated
+from pts_scott.data.windows import WindowIndex
+from pts_scott.datasets.series_data import SeriesData
+from pts_scott.engine.gradients import Losses
 from pts_scott.errors import CompilationError, FileLayoutError, ScottWarning, quote
 from pts_scott.experiments.config import Experiment, run_name
 from pts_scott.experiments.folders import check_not_stopped
 from pts_scott.experiments.results import STATUSES, read_json, refuse_links
 from pts_scott.experiments.setting import Setting, choose
-from pts_scott.gradients import Losses
-from pts_scott.lightning_loop import OuterLoopModule, evaluate
-from pts_scott.observers import Measurements
-from pts_scott.randomness import isolated
-from pts_scott.series_data import SeriesData
-from pts_scott.windows import WindowIndex
+from pts_scott.training.callbacks import Measurements
+from pts_scott.training.lightning_module import OuterLoopModule, evaluate
 
 # GluonTS' names of what the paper's readers know by others.
 BACKTEST = {

@@ -10,18 +10,18 @@ from typing import Any
 import lightning.pytorch as pl
 
 from pts_scott import datasets
-from pts_scott._arguments import nearest
+from pts_scott._utils.arguments import nearest
 from pts_scott.errors import ConfigError
-from pts_scott.estimators import (
+from pts_scott.experiments.config import Experiment, OptimizerConfig
+from pts_scott.models.estimators import (
     LSTMEstimator,
     NBEATSEstimator,
     ScottEstimator,
     SimpleFeedForwardEstimator,
     VAREstimator,
 )
-from pts_scott.experiments.config import Experiment, OptimizerConfig
-from pts_scott.optimizers import OPTIMIZERS
-from pts_scott.trainer import STEPS_THAT_REPAY_COMPILING, ScottTrainer
+from pts_scott.training.optimizers import OPTIMIZERS
+from pts_scott.training.trainer import STEPS_THAT_REPAY_COMPILING, ScottTrainer
 
 MODELS: dict[str, type[ScottEstimator]] = {
     "mlp": SimpleFeedForwardEstimator,

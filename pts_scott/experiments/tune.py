@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from pts_scott._arguments import whole_number
+from pts_scott._utils.arguments import whole_number
 from pts_scott.errors import (
     CompilationError,
     ConfigError,

@@ -11,10 +11,10 @@ import yaml
 from pts_scott.errors import ConfigError, DataError, FileLayoutError, ScottError
 from pts_scott.experiments import bench as module
 from pts_scott.experiments.bench import bench, plan, with_those_on_disk
+from pts_scott.experiments.config_files import load_experiment, read_config
 from pts_scott.experiments.folders import make_folders
-from pts_scott.experiments.loading import load_experiment, read_config
-from pts_scott.experiments.report import write_report
-from pts_scott.scott import Scott
+from pts_scott.experiments.report.build import write_report
+from pts_scott.method.scott import Scott
 
 
 def records(output: Path) -> dict[str, dict]:
@@ -288,8 +288,8 @@ def test_a_run_that_was_not_compiled_is_not_compared_with_those_that_were(
     small_config, tmp_path, monkeypatch
 ):
     """Compiled steps are ten times as fast: a comparison by time would be of that."""
-    monkeypatch.setattr("pts_scott.gradients.BACKEND", "aot_eager")
-    monkeypatch.setattr("pts_scott.trainer.has_compiler", lambda: True)
+    monkeypatch.setattr("pts_scott.engine.gradients.BACKEND", "aot_eager")
+    monkeypatch.setattr("pts_scott.training.trainer.has_compiler", lambda: True)
     warm_up = Scott.warm_up
 
     def fails_with_an_anchor(self, anchor_size):

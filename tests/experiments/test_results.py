@@ -7,7 +7,7 @@ import re
 import shutil
 
 import pytest
-from small_results import (
+from helpers.small_results import (
     NAMES,
     SEEDS,
     VERSIONS,
@@ -19,6 +19,7 @@ from small_results import (
 )
 
 from pts_scott.errors import ArgumentError, FileLayoutError
+from pts_scott.experiments.report.verdicts import summary
 from pts_scott.experiments.results import (
     OPTIMIZERS,
     SettingFolder,
@@ -28,7 +29,6 @@ from pts_scott.experiments.results import (
     read_variance,
     read_versions,
 )
-from pts_scott.experiments.verdicts import summary
 
 
 @pytest.fixture(scope="module")

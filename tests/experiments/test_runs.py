@@ -13,9 +13,10 @@ import torch
 from gluonts.evaluation import Evaluator, make_evaluation_predictions
 
 from pts_scott import WindowIndex
+from pts_scott._utils.rng import isolated
 from pts_scott.errors import ConfigError, FileLayoutError, ScottError
 from pts_scott.experiments import runs as module
-from pts_scott.experiments.loading import load_experiment
+from pts_scott.experiments.config_files import load_experiment
 from pts_scott.experiments.runs import (
     BACKTEST,
     backtest,
@@ -27,7 +28,6 @@ from pts_scott.experiments.runs import (
     write_run,
 )
 from pts_scott.experiments.setting import Setting
-from pts_scott.randomness import isolated
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from pts_scott.errors import ConfigError, ScottError
 from pts_scott.experiments import tune as module
 from pts_scott.experiments.config import LEARNING_RATES
+from pts_scott.experiments.config_files import load_experiment
 from pts_scott.experiments.folders import make_folders
-from pts_scott.experiments.loading import load_experiment
 from pts_scott.experiments.runs import perform
 from pts_scott.experiments.setting import Setting
 from pts_scott.experiments.tune import stages, tune

@@ -1,0 +1,1 @@
+"""From a dataset to batches of tensors: validation, time, series, windows."""

@@ -1,0 +1,239 @@
+"""Series in an Arrow file, read where they lie on disk.
+
+A dataset that does not fit in memory is mapped into it: the whole file is seen as one
+tensor of numbers, and a window is gathered from the rows where its series lies. The
+operating system fetches what is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from gluonts.dataset.common import ProcessDataEntry
+
+from pts_scott.data.timeline import Timeline, frequency_of, parse_offset
+from pts_scott.data.validation import entries_of, read_field
+from pts_scott.data.windows import SeriesStore
+from pts_scott.errors import (
+    ArgumentError,
+    DataError,
+    EmptyDatasetError,
+    cause,
+    one_line,
+    quote,
+)
+
+if TYPE_CHECKING:
+    import pyarrow
+
+MAGIC = b"ARROW1"
+
+
+class ArrowDataset:
+    """A GluonTS dataset in an Arrow file that is mapped into memory, not read.
+
+    Entries have ``item_id``, ``start`` and ``target``; other columns are left out.
+
+    Parameters
+    ----------
+    path
+        A file as GluonTS' ``ArrowWriter`` writes it: Arrow's random access format, not
+        compressed, with columns ``target`` (lists of float32 or float64), ``start``,
+        and ``item_id`` if series have names.
+    freq
+        Frequency of the series, as pandas spells it.
+
+    Raises
+    ------
+    ArgumentError
+        If pyarrow is not installed.
+    DataError
+        If the file cannot be mapped, with the reason and what to do.
+    """
+
+    def __init__(self, path: str | Path, freq: str) -> None:
+        self.path = Path(path)
+        self.freq = freq
+        parse_offset(freq)
+        arrow = _pyarrow()
+        if not self.path.is_file():
+            raise DataError(f"there is no file {str(self.path)!r}.")
+        with self.path.open("rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                raise DataError(
+                    f"{self.path.name} is not in Arrow's random access format; write it "
+                    "with gluonts.dataset.arrow.ArrowWriter(stream=False), or read it "
+                    "into memory as a list."
+                )
+        # The buffer covers the file; columns are views of it, so addresses tell places.
+        self._buffer = arrow.memory_map(str(self.path)).read_buffer()
+        try:
+            self._reader = arrow.ipc.open_file(arrow.BufferReader(self._buffer))
+            for batch in self._batches():
+                batch.validate(full=True)  # or offsets could lead out of the file
+        except (arrow.ArrowException, OSError) as error:
+            raise DataError(
+                f"{self.path.name} is not a whole Arrow file ({one_line(error)}); write "
+                "it again."
+            ) from error
+        names = self._reader.schema.names
+        for name in ("target", "start"):
+            if name not in names:
+                raise DataError(
+                    f"{self.path.name} has no column {name!r}; it has {', '.join(names)}."
+                )
+        self._type = self._value_type()
+        for batch in self._batches():
+            targets = batch.column("target")
+            self._row(targets.values)
+            if targets.null_count or targets.values.null_count:
+                raise DataError(
+                    f"{self.path.name} has nulls in its targets; write missing values as "
+                    "NaN, or pass list(dataset) to read it into memory."
+                )
+
+    def _value_type(self) -> np.dtype[Any]:
+        arrow = _pyarrow()
+        kind = self._reader.schema.field("target").type
+        lists = arrow.types.is_list(kind) or arrow.types.is_large_list(kind)
+        if "target._np_shape" in self._reader.schema.names or not lists:
+            raise DataError(
+                f"{self.path.name} has targets of type {kind} with more than one "
+                "dimension or none; only univariate series can be mapped: pass "
+                "list(dataset) to read it into memory."
+            )
+        if kind.value_type not in (arrow.float32(), arrow.float64()):
+            raise DataError(
+                f"{self.path.name} has targets of type {kind.value_type}; write them as "
+                "float32 or float64."
+            )
+        return np.dtype(kind.value_type.to_pandas_dtype())
+
+    def _batches(self) -> Iterator[pyarrow.RecordBatch]:
+        for number in range(self._reader.num_record_batches):
+            yield self._reader.get_batch(number)
+
+    def __len__(self) -> int:
+        """The number of series."""
+        return sum(batch.num_rows for batch in self._batches())
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The entries, as GluonTS' predictors and evaluation want them."""
+        process = ProcessDataEntry(self.freq)
+        position = 0
+        for batch in self._batches():
+            targets, ids = batch.column("target"), self._item_ids(batch, position)
+            for row, start in enumerate(self._starts(batch)):
+                target = targets[row].values.to_numpy(zero_copy_only=False)
+                yield process({"item_id": ids[row], "start": start, "target": target})
+            position += batch.num_rows
+
+    def _starts(self, batch: pyarrow.RecordBatch) -> Iterator[Any]:
+        """The starts as GluonTS reads them; many series share one."""
+        process = ProcessDataEntry(self.freq)
+        seen: dict[Any, Any] = {}
+        for start in batch.column("start").to_pandas():
+            try:
+                if start not in seen:
+                    seen[start] = process({"start": start, "target": [0.0]})["start"]
+            except Exception as error:  # whatever pandas says to what is no date
+                raise DataError(
+                    f"{self.path.name} has a start {quote(start)}, which is no date "
+                    f"({cause(error)}); write it as 2024-01-31 or 2024-01-31 13:00."
+                ) from error
+            yield seen[start]
+
+    def _item_ids(self, batch: pyarrow.RecordBatch, position: int) -> list[str]:
+        if "item_id" not in batch.schema.names:
+            return [str(position + row) for row in range(batch.num_rows)]
+        names = batch.column("item_id").to_pylist()
+        return [
+            str(position + row if name is None else name)
+            for row, name in enumerate(names)
+        ]
+
+    def series_store(self, freq: Any, dtype: torch.dtype) -> SeriesStore:
+        """The series where they lie, for the window index."""
+        begins: list[np.ndarray] = []
+        lengths: list[np.ndarray] = []
+        starts: list[Any] = []
+        item_ids: list[str] = []
+        for batch in self._batches():
+            targets = batch.column("target")
+            offsets = targets.offsets.to_numpy()
+            begins.append(self._row(targets.values) + offsets[:-1].astype(np.int64))
+            lengths.append(np.diff(offsets).astype(np.int64))
+            starts.extend(self._starts(batch))
+            item_ids.extend(self._item_ids(batch, len(item_ids)))
+        if not item_ids:
+            raise EmptyDatasetError(f"{self.path.name} has no series.")
+        steps = np.concatenate(lengths)
+        values = torch.from_file(
+            str(self.path),
+            shared=False,
+            size=self._buffer.size // self._type.itemsize,
+            dtype=getattr(torch, self._type.name),
+        )
+        return SeriesStore(
+            values,
+            torch.from_numpy(np.concatenate(begins)),
+            torch.from_numpy(steps),
+            tuple(item_ids),
+            Timeline.build(starts, steps.tolist(), freq, item_ids),
+            missing=False,
+            dtype=dtype,
+        ).checked()
+
+    def _row(self, values: pyarrow.Array) -> int:
+        """The row of the file, seen as numbers, at which the values of a batch begin."""
+        if len(values) == 0:  # a batch of empty series, or of none
+            return 0
+        place = values.buffers()[1].address - self._buffer.address
+        if not 0 <= place < self._buffer.size:
+            raise DataError(
+                f"{self.path.name} is compressed, so it cannot be mapped; write it with "
+                "compression=None, or pass list(dataset) to read it into memory."
+            )
+        return int(place) // self._type.itemsize + int(values.offset)
+
+
+def mapped(dataset: Any, freq: str) -> Any:
+    """GluonTS' own Arrow datasets as mapped ones; everything else as it is."""
+    file = dataset
+    processed = isinstance(getattr(dataset, "fn", None), ProcessDataEntry)
+    if processed:
+        file = dataset.iterable  # GluonTS' FileDataset: entries of a file, processed
+    kind = type(file)
+    if (kind.__module__, kind.__name__) != ("gluonts.dataset.arrow.file", "ArrowFile"):
+        return dataset
+    if processed and not _has_frequency(dataset, freq):
+        return dataset
+    if file._start or file._take is not None:  # a part of the file
+        return dataset
+    try:
+        return ArrowDataset(file.path, freq)
+    except DataError:  # compressed, multivariate, …: read it as GluonTS does
+        return dataset
+
+
+def _has_frequency(dataset: Any, freq: str) -> bool:
+    """Whether the first entry starts with this frequency; if not, reading will say so."""
+    first = next(entries_of(dataset), None)
+    return first is None or frequency_of(read_field(first, "start", "0")) == frequency_of(
+        ProcessDataEntry(freq)({"start": "2000-01-01", "target": [0.0]})["start"]
+    )
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.ipc
+    except ImportError as error:
+        raise ArgumentError(
+            "Arrow files need pyarrow: pip install 'pts-scott[arrow]'."
+        ) from error
+    return pyarrow

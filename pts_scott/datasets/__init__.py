@@ -1,0 +1,5 @@
+"""Named datasets, files, splits, and the paper's synthetic data."""
+
+from pts_scott.datasets.catalogue import available, load
+
+__all__ = ["available", "load"]

@@ -1,0 +1,1 @@
+"""Variance of gradients and of their estimators."""

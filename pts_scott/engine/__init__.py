@@ -1,0 +1,1 @@
+"""How a step is executed: eager, compiled, or over several processes."""

@@ -1,0 +1,1 @@
+"""What is made of the results: tables, verdicts, figures and one page."""

@@ -1,0 +1,1 @@
+"""The paper and its family: samplers, directions, early stop, Algorithms 1 and 2."""

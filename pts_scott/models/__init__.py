@@ -1,0 +1,1 @@
+"""Estimators, networks, and predictors."""

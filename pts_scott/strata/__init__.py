@@ -1,0 +1,1 @@
+"""Policies that stratify windows, and the partition they make."""

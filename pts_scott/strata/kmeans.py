@@ -1,0 +1,185 @@
+"""Strata by k-means on cheap features of a window's context."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from pts_scott._utils.arguments import nearest, whole_number
+from pts_scott.data.windows import WindowIndex
+from pts_scott.errors import (
+    ArgumentError,
+    MissingExtraError,
+    NotFittedError,
+    StratificationError,
+    cause,
+)
+from pts_scott.strata.stratifier import Codes, Stratifier, positive_count
+
+FeatureFunction = Callable[[np.ndarray], np.ndarray]
+
+FREQUENCIES = 8  # of the spectrum: the slow half of a day, and little to compare
+FIT_WINDOWS = 20_000  # clusters are found on this many windows, spread evenly
+CHUNK = 16_384
+
+
+def _spectrum(contexts: np.ndarray) -> np.ndarray:
+    centred = contexts - contexts.mean(axis=1, keepdims=True)
+    norm = np.linalg.norm(centred, axis=1, keepdims=True)
+    power = np.abs(np.fft.rfft(centred / np.where(norm > 0, norm, 1.0), axis=1))
+    return power[:, 1 : 1 + FREQUENCIES]
+
+
+def _level(contexts: np.ndarray) -> np.ndarray:
+    return np.log1p(np.abs(contexts).mean(axis=1, keepdims=True))
+
+
+def _spread(contexts: np.ndarray) -> np.ndarray:
+    return np.log1p(contexts.std(axis=1, keepdims=True))
+
+
+def _zeros(contexts: np.ndarray) -> np.ndarray:
+    return (contexts == 0).mean(axis=1, keepdims=True)
+
+
+FEATURES: dict[str, FeatureFunction] = {
+    "spectrum": _spectrum,
+    "level": _level,
+    "spread": _spread,
+    "zeros": _zeros,
+}
+
+
+class KMeans(Stratifier):
+    """Strata by the nearest cluster centre.
+
+    ``centres``, ``mean`` and ``scale`` are what ``fit`` learns; features are
+    standardised before distances are taken.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        features: Sequence[str] | FeatureFunction = tuple(FEATURES),
+        seed: int = 0,
+        centres: Sequence[Sequence[float]] | None = None,
+        mean: Sequence[float] | None = None,
+        scale: Sequence[float] | None = None,
+    ) -> None:
+        self.count = positive_count("count", count)
+        self.features = features if callable(features) else _known(features)
+        self.seed = whole_number("seed", seed, minimum=0)
+        self.centres = None if centres is None else np.asarray(centres, dtype=np.float64)
+        self.mean = None if mean is None else np.asarray(mean, dtype=np.float64)
+        self.scale = None if scale is None else np.asarray(scale, dtype=np.float64)
+
+    def fit(self, windows: WindowIndex) -> Stratifier:
+        if self.centres is not None:
+            return self
+        try:
+            from sklearn.cluster import KMeans as Clustering
+            from sklearn.exceptions import ConvergenceWarning
+        except ImportError:
+            raise MissingExtraError(
+                "Stratifier.kmeans needs scikit-learn: pip install 'pts-scott[kmeans]'"
+            ) from None
+        self.check_count(windows)
+        sample = np.unique(
+            np.linspace(0, len(windows) - 1, num=FIT_WINDOWS, dtype=np.int64)
+        )
+        features = np.concatenate(list(self._chunks(windows, sample)))
+        mean, scale = features.mean(axis=0), features.std(axis=0)
+        scale[scale == 0] = 1.0
+        clustering = Clustering(self.count, n_init=4, random_state=self.seed)
+        with warnings.catch_warnings():
+            # Of fewer distinct windows than clusters; empty strata are refused later.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            clustering.fit((features - mean) / scale)
+        centres = clustering.cluster_centers_
+        assert self.count is not None
+        return KMeans(self.count, self.features, self.seed, centres, mean, scale)
+
+    def codes(self, windows: WindowIndex) -> Codes:
+        numbers = np.arange(len(windows), dtype=np.int64)
+        nearest_centres = [self._nearest(part) for part in self._chunks(windows, numbers)]
+        return Codes(windows=np.concatenate(nearest_centres))
+
+    def code(self, instance: Mapping[str, Any]) -> int:
+        context = np.nan_to_num(np.asarray(instance["past_target"], dtype=np.float32))
+        return int(self._nearest(self._measure(context[None]))[0])
+
+    def label(self, item_id: str, moment: pd.Timestamp, code: int) -> str:
+        return f"cluster {code}"
+
+    def _chunks(self, windows: WindowIndex, numbers: np.ndarray) -> Any:
+        for begin in range(0, len(numbers), CHUNK):
+            part = torch.from_numpy(numbers[begin : begin + CHUNK]).to(windows.device)
+            contexts = windows.contexts(part)
+            yield self._measure(contexts.cpu().numpy())
+
+    def _measure(self, contexts: np.ndarray) -> np.ndarray:
+        """Features of contexts of shape (windows, steps) or (…, dimensions)."""
+        contexts = contexts.astype(np.float32).astype(np.float64)
+        if contexts.ndim == 3:
+            columns = [self._measure(contexts[..., d]) for d in range(contexts.shape[2])]
+            return np.concatenate(columns, axis=1)
+        if callable(self.features):
+            return self._own_features(self.features, contexts)
+        parts = [FEATURES[name](contexts) for name in self.features]
+        return np.concatenate(parts, axis=1)
+
+    def _own_features(
+        self, function: FeatureFunction, contexts: np.ndarray
+    ) -> np.ndarray:
+        try:
+            features = np.asarray(function(contexts), dtype=np.float64)
+            features = features.reshape(len(contexts), -1)
+            if not np.isfinite(features).all():
+                raise ValueError("it returned NaN or infinity")
+        except Exception as error:
+            raise StratificationError(
+                f"{self}: the function of features failed on contexts of shape "
+                f"{contexts.shape}: {cause(error)}. It must return finite numbers of "
+                f"shape ({len(contexts)}, features)."
+            ) from error
+        return features
+
+    def _nearest(self, features: np.ndarray) -> np.ndarray:
+        if self.centres is None or self.mean is None or self.scale is None:
+            raise NotFittedError(
+                f"{self} has no clusters yet: call "
+                "stratifier = stratifier.fit(windows) first."
+            )
+        standard = (features - self.mean) / self.scale
+        distance = ((standard[:, None] - self.centres[None]) ** 2).sum(axis=2)
+        return distance.argmin(axis=1)
+
+    def _arguments(self) -> dict[str, Any]:
+        fitted = {"centres": self.centres, "mean": self.mean, "scale": self.scale}
+        features = self.features if callable(self.features) else list(self.features)
+        return {
+            "count": self.count,
+            "features": features,
+            "seed": self.seed,
+            **{k: None if v is None else v.tolist() for k, v in fitted.items()},
+        }
+
+    def __repr__(self) -> str:
+        return f"Stratifier.kmeans({self.count})"
+
+
+def _known(features: Sequence[str]) -> tuple[str, ...]:
+    names = (features,) if isinstance(features, str) else tuple(features)
+    if not names:
+        raise ArgumentError(f"features is empty; known are {', '.join(FEATURES)}.")
+    for name in names:
+        if name not in FEATURES:
+            raise ArgumentError(
+                f"{name!r} is not a window feature. {nearest(str(name), FEATURES)}"
+            )
+    return names

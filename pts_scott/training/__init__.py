@@ -1,0 +1,1 @@
+"""`ScottTrainer` on Lightning: options, budget, history, checkpoints, signals."""

@@ -1,0 +1,58 @@
+"""Callbacks that look at a run and leave it alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import lightning.pytorch as pl
+
+if TYPE_CHECKING:
+    from pts_scott.training.lightning_module import OuterLoopModule
+
+
+class Observer(pl.Callback):
+    """A callback that looks at the module and does not read what is logged.
+
+    Nothing is logged for it, which for small networks takes as long as a step.
+    """
+
+
+class Measurements(Observer):
+    """Measures before training and at equal shares of its budget; the clock stands still.
+
+    Parameters
+    ----------
+    times
+        Measurements after the first.
+    """
+
+    def __init__(self, times: int) -> None:
+        self._share = 1 / times
+        self._made = 0
+        self._last = -1  # step of the last measurement
+
+    def measure(self, trainer: pl.Trainer, module: OuterLoopModule) -> None:
+        """Look at the module; what this takes is not training time."""
+        raise NotImplementedError
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        """Measure the start; the clock does not run yet."""
+        self._measure(trainer, pl_module)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        """Measure when another share of the budget is used up."""
+        if pl_module.spent() >= self._made * self._share - 1e-9:
+            pl_module.clock.stop()
+            self._measure(trainer, pl_module)
+            pl_module.clock.start()
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Measure the end, if that was not done just now."""
+        pl_module.clock.stop()
+        if self._last < pl_module.steps:
+            self._measure(trainer, pl_module)
+
+    def _measure(self, trainer: pl.Trainer, module: OuterLoopModule) -> None:
+        self._made += 1
+        self._last = module.steps
+        self.measure(trainer, module)

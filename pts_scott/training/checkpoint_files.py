@@ -1,0 +1,305 @@
+"""Checkpoints as files: written in one go, and read without running what they say.
+
+A crash never leaves half a file in place of a whole one, nor a file that cannot be read
+again in place of one that can. One run at a time writes into a folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.plugins.io import CheckpointIO
+
+from pts_scott.errors import (
+    CheckpointError,
+    CheckpointVersionError,
+    DamagedCheckpointError,
+    FolderInUseError,
+    ScottWarning,
+    UnsafeCheckpointError,
+    cause,
+)
+from pts_scott.training.lightning_module import FORMAT, KEY, STATE
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
+
+LOCK = ".lock"
+
+
+class _Remembering:
+    """A file that remembers why it could not be written; torch says something else."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        with self._remembered():
+            return self._file.write(data)
+
+    def flush(self) -> None:
+        with self._remembered():
+            self._file.flush()
+
+    @contextlib.contextmanager
+    def _remembered(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.error = error
+            raise
+
+
+def write(checkpoint: Mapping[str, Any], path: str | Path, check: bool = False) -> None:
+    """Write a file that is there as a whole, or not at all.
+
+    Parameters
+    ----------
+    checkpoint
+        Tensors and plain values.
+    path
+        Where; one that was there before is replaced at the end.
+    check
+        Whether to see first that it can be read again.
+
+    Raises
+    ------
+    CheckpointError
+        If it cannot be written; one that was there before is still there.
+    """
+    path = Path(path)
+    part = path.with_name(f".{path.name}.part")
+    disk: _Remembering | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(part, "wb") as file:
+            disk = _Remembering(file)
+            torch.save(dict(checkpoint), disk)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        if check:
+            torch.load(part, map_location="cpu", weights_only=True)
+        os.replace(part, path)
+        _sync(path.parent)
+    except Exception as error:  # torch has its own words for a full disk, and for objects
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        before = "; the one before is kept" if os.path.exists(path) else ""
+        fault = disk.error if disk is not None else None
+        fault = error if isinstance(error, OSError) else fault
+        if fault is None:
+            raise CheckpointError(
+                f"a checkpoint cannot be written to {path}: {_what_is_wrong(checkpoint)} "
+                f"holds more than tensors and plain values ({cause(error)}), which could "
+                f"not be read again{before}. Keep lists, dictionaries, numbers, text and "
+                "tensors there."
+            ) from error
+        raise _not_written(path, fault, before) from error
+
+
+def _what_is_wrong(checkpoint: Mapping[str, Any]) -> str:
+    """The part of a checkpoint that cannot be written and read again."""
+    for name, value in checkpoint.items():
+        inner = value.items() if name == "callbacks" else [("", value)]
+        for key, content in inner:
+            buffer = io.BytesIO()
+            try:
+                torch.save(content, buffer)
+                buffer.seek(0)
+                torch.load(buffer, map_location="cpu", weights_only=True)
+            except Exception:
+                return f"its part {name!r}{f', {key},' if key else ''}"
+    return "it"
+
+
+def _sync(folder: Path) -> None:
+    """Let the folder itself reach the disk; systems that cannot are not asked."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def read(path: str | Path, map_location: Any = None) -> dict[str, Any]:
+    """Read a checkpoint of a `ScottTrainer`; nothing in it is run.
+
+    Raises
+    ------
+    CheckpointError
+        If there is none, it cannot be opened, or it is another program's.
+    DamagedCheckpointError
+        If the file is not whole.
+    UnsafeCheckpointError
+        If it holds anything but tensors and plain values.
+    CheckpointVersionError
+        If it was written by another version.
+    """
+    path = Path(path)
+    if not os.path.isfile(path):
+        raise CheckpointError(f"there is no checkpoint {path}.")
+    _check_whole(path)
+    try:
+        checkpoint = torch.load(path, map_location=map_location, weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise UnsafeCheckpointError(
+            f"{path} holds more than tensors and plain values, and reading it could run "
+            "someone else's code; it is not read. Start again without it."
+        ) from error
+    except Exception as error:  # of files made on purpose, torch says many things
+        raise _damaged(path, cause(error)) from error
+    state = checkpoint.get(KEY) if isinstance(checkpoint, dict) else None
+    if not isinstance(state, dict) or "format" not in state:
+        raise CheckpointError(
+            f"{path} is not a checkpoint of ScottTrainer; choose the folder of its "
+            "checkpoints."
+        )
+    found = state["format"]
+    if not isinstance(found, int) or found != FORMAT:
+        raise CheckpointVersionError(
+            f"{path} has format {found!r} of pts_scott "
+            f"{state.get('version', 'unknown')}, and this version reads format {FORMAT}; "
+            "go on with the version that wrote it, or start again."
+        )
+    for name, kind in STATE.items():
+        if not isinstance(state.get(name), kind):
+            raise _damaged(path, f"its {name!r} is not what it was")
+    return checkpoint
+
+
+def _check_whole(path: Path) -> None:
+    """Look at the check sums, which torch does not."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            broken = file.testzip()
+    except OSError as error:
+        raise CheckpointError(
+            f"the checkpoint {path} cannot be opened: {error.strerror or error}. See "
+            "that it may be read, and start again."
+        ) from error
+    except Exception as error:
+        raise _damaged(path, cause(error)) from error
+    if broken is not None:
+        raise _damaged(path, f"{broken} is not what was written")
+
+
+def _damaged(path: Path, reason: str) -> DamagedCheckpointError:
+    return DamagedCheckpointError(
+        f"{path} is not a whole checkpoint ({reason}); it was cut off or changed after "
+        "it was written. Remove it to start again."
+    )
+
+
+@contextlib.contextmanager
+def held(folder: str | Path) -> Iterator[None]:
+    """A block in which no other run writes into a folder.
+
+    The lock ends with its process, however that ends. Where locks are not to be had, as
+    on some file systems, two runs are not told apart.
+
+    Raises
+    ------
+    CheckpointError
+        If another run holds it, or nothing can be written there.
+    """
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        file = open(Path(folder) / LOCK, "w")  # noqa: SIM115 (it is closed below)
+    except OSError as error:
+        raise _not_written(folder, error) from error
+    with file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise FolderInUseError(
+                    f"another run is writing its checkpoints to {folder}; wait for it, "
+                    "or give each run a folder of its own."
+                ) from error
+            except OSError:
+                pass
+        yield
+
+
+def _not_written(path: str | Path, error: OSError, before: str = "") -> CheckpointError:
+    return CheckpointError(
+        f"a checkpoint cannot be written to {path}: {error.strerror or error}{before}. "
+        "Make room, or choose another folder."
+    )
+
+
+class CheckpointFiles(CheckpointIO):
+    """How Lightning writes and reads checkpoints here, its own callbacks' included.
+
+    Parameters
+    ----------
+    callbacks
+        Those of the run. Lightning's ``ModelCheckpoint`` deletes files by paths that it
+        reads from a checkpoint; only those inside its own folder are deleted.
+    """
+
+    def __init__(self, callbacks: Sequence[pl.Callback] = ()) -> None:
+        self._callbacks = callbacks
+        self._written: set[Path] = set()
+        self._tolerant = False
+        self._checked = False
+        self.error: CheckpointError | None = None
+
+    @contextlib.contextmanager
+    def tolerant(self) -> Iterator[None]:
+        """A block in which a failure is kept in ``error``, and nothing is raised.
+
+        Lightning's processes wait for each other after one of them has written.
+        """
+        self._tolerant, self.error = True, None
+        try:
+            yield
+        finally:
+            self._tolerant = False
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        try:
+            # Once in a run: whether what callbacks keep can be read again.
+            write(checkpoint, path, check=not self._checked)
+            self._checked = True
+            self._written.add(Path(path).resolve())
+        except CheckpointError as error:
+            if not self._tolerant:
+                raise
+            self.error = error
+
+    def load_checkpoint(self, path: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        return read(path, map_location="cpu")
+
+    def remove_checkpoint(self, path: Any) -> None:
+        found = Path(path).resolve()
+        folders = [
+            Path(folder).resolve()
+            for callback in self._callbacks
+            if (folder := getattr(callback, "dirpath", None))
+        ]
+        if found in self._written or any(map(found.is_relative_to, folders)):
+            Path(path).unlink(missing_ok=True)
+            return
+        warnings.warn(
+            f"a callback asked to delete {path}, which is neither in its own folder nor "
+            "written by this run; it is left alone. Was the checkpoint changed?",
+            ScottWarning,
+            stacklevel=2,
+        )

@@ -1,0 +1,186 @@
+"""Checkpoints: a run written down, so that it goes on exactly where it was.
+
+What a checkpoint holds is Lightning's (parameters, optimizer, scheduler, callbacks, its
+loops) and, under the name of this package, the outer loops' own state. Here is when it is
+written; how, is in `checkpoint_files`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+
+from pts_scott._utils.arguments import one_of, real_number, whole_number
+from pts_scott.errors import (
+    ArgumentError,
+    CheckpointError,
+    FolderInUseError,
+    ScottWarning,
+)
+from pts_scott.training.callbacks import Observer
+from pts_scott.training.checkpoint_files import CheckpointFiles, held
+from pts_scott.training.lightning_module import OuterLoopModule
+
+FILE = "last.ckpt"
+SHARE = 0.02  # of training time that checkpoints by the clock may take
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Where and how often a run is written down.
+
+    Parameters
+    ----------
+    folder
+        The checkpoint is ``last.ckpt`` in it; the next one takes its place.
+    minutes
+        Minutes of training between two checkpoints; None for none by the clock. More
+        pass where writing takes more than a fiftieth of them.
+    steps
+        Steps between two checkpoints, in place of minutes. They are written between
+        outer loops.
+    on_error
+        What to do where a checkpoint cannot be written, as on a full disk: "warn" and
+        go on, or "stop", which ends training with the parameters so far.
+    """
+
+    folder: str | Path
+    minutes: float | None = 10.0
+    steps: int | None = None
+    on_error: str = "warn"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.folder, str | Path):
+            raise ArgumentError(f"folder={self.folder!r}: expected a path.")
+        if os.path.isfile(self.path.parent):
+            raise ArgumentError(
+                f"folder={str(self.folder)!r} is a file; give the folder that it is in, "
+                "or another one."
+            )
+        if self.minutes is not None:
+            real_number("minutes", self.minutes)
+        if self.steps is not None:
+            whole_number("steps", self.steps)
+        one_of("on_error", self.on_error, ("warn", "stop"))
+
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """By this GluonTS writes the settings down, as part of an estimator."""
+        return (), {**self.__dict__, "folder": str(self.folder)}
+
+    @property
+    def path(self) -> Path:
+        """The file of the last checkpoint."""
+        return Path(self.folder).expanduser() / FILE
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """A block in which the folder is this run's alone.
+
+        That it cannot be written to is said before training, not after ten minutes.
+        """
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(held(self.path.parent))
+            except FolderInUseError:
+                raise
+            except CheckpointError as error:
+                if self.on_error == "stop":
+                    raise
+                warnings.warn(f"{error} Training begins.", ScottWarning, stacklevel=2)
+            yield
+
+    @classmethod
+    def of(cls, given: Any) -> Checkpoints | None:
+        """What a user means by ``checkpoint=``: a folder, or how often."""
+        if given is None or isinstance(given, cls):
+            return given
+        if isinstance(given, str | Path):
+            return cls(given)
+        raise ArgumentError(
+            f"checkpoint={given!r}: expected a folder, or Checkpoints(folder, …)."
+        )
+
+
+class WriteCheckpoints(Observer):
+    """Writes checkpoints between outer loops, and a last one at the end.
+
+    Parameters
+    ----------
+    settings
+        Where and how often.
+    files
+        How.
+    """
+
+    def __init__(self, settings: Checkpoints, files: CheckpointFiles) -> None:
+        self._settings = settings
+        self._files = files
+        self._steps = 0
+        self._seconds = 0.0
+        self._cost = 0.0
+        self._stopped = False  # whether what was written last is an interruption
+        #: Checkpoints written, and the seconds that they took.
+        self.count = 0
+        self.seconds = 0.0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Count from what a resumed run has behind it."""
+        assert isinstance(pl_module, OuterLoopModule)
+        self._steps, self._seconds = pl_module.steps, pl_module.seconds
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Between two outer loops nothing is under way: neither anchor nor epoch end."""
+        module: OuterLoopModule = pl_module
+        if not module.epoch_is_full() and (module.interrupted or self._is_due(module)):
+            self._stopped = module.interrupted
+            self._save(trainer, module)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        """Write the end of a run, so that starting it again finds it finished.
+
+        One that was interrupted is written already, unless that was in its last loop.
+        """
+        if not (pl_module.interrupted and self._stopped):
+            pl_module.finished = True
+            self._save(trainer, pl_module)
+
+    def _is_due(self, module: OuterLoopModule) -> bool:
+        settings = self._settings
+        if settings.steps is not None:
+            return module.steps - self._steps >= settings.steps
+        if settings.minutes is None:
+            return False
+        wait = max(60 * settings.minutes, self._cost / SHARE)
+        return module.seconds - self._seconds >= wait
+
+    def _save(self, trainer: pl.Trainer, module: OuterLoopModule) -> None:
+        module.clock.stop()
+        began = time.perf_counter()
+        with self._files.tolerant(), module.between_loops():
+            trainer.save_checkpoint(self._settings.path, weights_only=False)
+        cost = time.perf_counter() - began if module.processes.first else 0.0
+        (self._cost,) = module.processes.sums([cost])  # by which all decide alike
+        self._steps, self._seconds = module.steps, module.seconds
+        self.seconds += self._cost
+        self.count += self._files.error is None
+        if self._files.error is not None:
+            self._report(module, self._files.error)
+        module.clock.start()
+
+    def _report(self, module: OuterLoopModule, error: CheckpointError) -> None:
+        stops = self._settings.on_error == "stop" and not module.finished
+        goes_on = "Training ends here" if stops else "Training goes on without"
+        warnings.warn(f"{error} {goes_on}.", ScottWarning, stacklevel=2)
+        if stops:
+            self._stopped = True
+            module.interrupt()

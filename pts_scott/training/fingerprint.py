@@ -1,0 +1,122 @@
+"""What tells a run from another: model, data and settings, each a table.
+
+A checkpoint goes on with the run that wrote it, and with no other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+from pts_scott.data.windows import WindowIndex, spread
+from pts_scott.engine.gradients import Losses
+from pts_scott.errors import CheckpointMismatchError
+from pts_scott.strata.partition import Strata
+
+SAMPLE = 4096  # values, windows or names by which data are told from other data
+
+Identity = dict[str, dict[str, Any]]
+
+
+def identity_of(
+    losses: Losses,
+    windows: WindowIndex,
+    strata: Strata | None,
+    validation: WindowIndex | None,
+    settings: dict[str, Any],
+) -> Identity:
+    """The tables of a run that begins."""
+    parameters = {
+        name: f"{str(p.dtype).removeprefix('torch.')} {list(p.shape)}"
+        for name, p in losses.named_parameters()
+    }
+    modules = {
+        f"the module {name}": type(module).__name__
+        for name, module in losses.named_modules()
+    }
+    data = _table(windows)
+    data["strata"] = "none" if strata is None else _membership(strata)
+    held_out = {} if validation is None else _table(validation)
+    return {
+        "model": parameters | modules,
+        "training data": data,
+        "validation data": held_out,
+        "settings": settings,
+    }
+
+
+def _table(windows: WindowIndex) -> dict[str, Any]:
+    series = windows.series
+    # Some of them, spread evenly: to read all would take long on large data.
+    values = series.values[spread(len(series.values), SAMPLE).to(series.values.device)]
+    some = spread(len(series.item_ids), SAMPLE).tolist()
+    _, rows = windows.rows(spread(len(windows), SAMPLE).numpy())
+    return {
+        "windows": len(windows),
+        "series": len(series.item_ids),
+        "context_length": windows.context_length,
+        "prediction_length": windows.prediction_length,
+        "lengths": _digest([series.lengths.cpu().numpy().tobytes()]),
+        "values": _digest([values.detach().cpu().contiguous().numpy().tobytes()]),
+        "names": _digest(_bytes(series.item_ids[n]) for n in some),
+        "dates": _digest([series.timeline.moments[rows].asi8.tobytes()]),
+    }
+
+
+def _membership(strata: Strata) -> str:
+    """Sizes of the strata, and some of the windows in their order."""
+    places = spread(int(strata.sizes.sum()), SAMPLE).to(strata.sizes.device)
+    tensors = (strata.sizes, strata.sorted.windows(places))
+    return _digest(np.ascontiguousarray(t.cpu().numpy()).tobytes() for t in tensors)
+
+
+def _bytes(name: object) -> bytes:
+    return str(name).encode(errors="surrogatepass")
+
+
+def _digest(pieces: Iterable[bytes]) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for piece in pieces:
+        digest.update(len(piece).to_bytes(8, "little") + piece)
+    return f"#{digest.hexdigest()}"
+
+
+def describe_optimizer(optimizer: torch.optim.Optimizer) -> str:
+    """An optimizer's kind and options, for one that a user's function has made."""
+    groups = [
+        {**group, "params": len(group["params"])} for group in optimizer.param_groups
+    ]
+    return f"{type(optimizer).__name__} {groups}"
+
+
+def check_same_run(found: Identity, expected: Identity) -> None:
+    """Refuse the checkpoint of another run.
+
+    Parameters
+    ----------
+    found, expected
+        What identifies the run of the checkpoint, and the one that begins.
+
+    Raises
+    ------
+    CheckpointMismatchError
+        With the first thing that differs.
+    """
+    for part, table in expected.items():
+        theirs = found.get(part, {})
+        theirs = theirs if isinstance(theirs, dict) else {}
+        for name in sorted({*table, *theirs}):
+            here, there = table.get(name, "not there"), theirs.get(name, "not there")
+            if here == there:
+                continue
+            differs = f"is {there} in it and {here} here"
+            if str(here).startswith("#"):  # a digest, which tells nobody anything
+                differs = "are not those that it was written with"
+            raise CheckpointMismatchError(
+                f"the checkpoint is of another run: {part}, {name}, {differs}. Choose "
+                "another folder, or train with what it was written with."
+            )

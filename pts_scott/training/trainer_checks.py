@@ -1,0 +1,167 @@
+"""What `ScottTrainer` asks before it trains: its surroundings, and what it is given."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.accelerators import AcceleratorRegistry
+from lightning.pytorch.callbacks import BaseFinetuning
+from lightning.pytorch.plugins.io import CheckpointIO
+
+from pts_scott._utils.arguments import check_names
+from pts_scott.data.windows import WindowIndex
+from pts_scott.engine.gradients import Losses
+from pts_scott.engine.model_checks import check_missing_values
+from pts_scott.errors import ArgumentError, DataError
+
+#: Lightning's words for passes in half precision.
+MIXED = ("16-mixed", "bf16-mixed")
+
+# What is decided here and not by Lightning, and how.
+DECIDED_HERE = {
+    "accelerator": "use device=",
+    "max_epochs": "use epochs=",
+    "min_epochs": "use epochs=",
+    "max_steps": "use epochs= and num_batches_per_epoch=, or gradient_budget=",
+    "min_steps": "use epochs= and num_batches_per_epoch=",
+    "max_time": "use time_budget=",
+    "limit_train_batches": "use num_batches_per_epoch=",
+    "overfit_batches": "use num_batches_per_epoch=",
+    "fast_dev_run": "use epochs=1 and num_batches_per_epoch=1",
+    "gradient_clip_val": "use clip_gradient=",
+    "gradient_clip_algorithm": "use clip_gradient=",
+    "accumulate_grad_batches": "use batch_size=",
+}
+
+
+def check_validation(
+    losses: Losses, windows: WindowIndex, validation: WindowIndex
+) -> None:
+    """Refuse validation windows unlike those of training."""
+    check_missing_values(losses, validation)
+    for name in ("context_length", "prediction_length"):
+        if getattr(windows, name) != getattr(validation, name):
+            raise DataError(
+                f"training windows have {name} {getattr(windows, name)}, validation "
+                f"windows {getattr(validation, name)}; make both alike."
+            )
+    if windows.series.dimensions != validation.series.dimensions:
+        raise DataError(
+            f"training targets have dimensions {windows.series.dimensions}, validation "
+            f"targets {validation.series.dimensions} (None: univariate); make both alike."
+        )
+
+
+def check_trainer_kwargs(given: Any) -> dict[str, Any]:
+    """``trainer_kwargs`` as a dict, if they are Lightning's to decide."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ArgumentError(
+            f"trainer_kwargs={given!r}: expected a dict of lightning.Trainer's "
+            "arguments, e.g. {'enable_progress_bar': False}."
+        )
+    check_names("lightning.Trainer", given, inspect.signature(pl.Trainer).parameters)
+    for name, instead in DECIDED_HERE.items():
+        if name in given:
+            raise ArgumentError(
+                f"trainer_kwargs has {name!r}, which ScottTrainer decides: {instead}."
+            )
+    callbacks = given.get("callbacks") or []
+    for callback in callbacks if isinstance(callbacks, list | tuple) else [callbacks]:
+        if isinstance(callback, BaseFinetuning):
+            raise ArgumentError(
+                f"{type(callback).__name__} freezes and unfreezes parameters during "
+                "training, but snapshot, anchor and optimizer hold those that are "
+                "trainable when it begins. Train in two runs: requires_grad_(False) for "
+                "what is frozen and train, then requires_grad_(True) and train_from."
+            )
+    if given.get("precision") not in (None, 32, "32", "32-true", *MIXED):
+        raise ArgumentError(
+            f"precision={given['precision']!r}: expected one of {', '.join(MIXED)}; "
+            "otherwise training is in the precision of network and windows."
+        )
+    return dict(given)
+
+
+def check_other_writers(
+    folder: Path, callbacks: Sequence[pl.Callback], plugins: Sequence[Any]
+) -> None:
+    """Refuse whoever else would write the checkpoints of a folder."""
+    for callback in callbacks:
+        given = None
+        if isinstance(callback, pl.callbacks.Checkpoint):
+            given = getattr(callback, "dirpath", None)
+        if given and Path(given).resolve() == folder.resolve():
+            raise ArgumentError(
+                f"{type(callback).__name__} and checkpoint= write to the same folder, "
+                f"{folder}; give each its own."
+            )
+    if any(isinstance(plugin, CheckpointIO) for plugin in plugins):
+        raise ArgumentError(
+            "checkpoint= writes files in its own way, and trainer_kwargs has another "
+            "CheckpointIO; leave one of the two out."
+        )
+
+
+def resolve_device(device: str | torch.device) -> torch.device:
+    """The device that is meant, if it is there."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        resolved = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ArgumentError(
+            f"device={device!r}: expected 'auto' or a torch device such as 'cpu' or "
+            "'cuda:0'."
+        ) from error
+    if resolved.type not in ("cpu", *available_accelerators()):
+        found = ", ".join(map(repr, available_accelerators())) or "none"
+        raise ArgumentError(
+            f"device={device!r}: torch finds no such device here (accelerators: "
+            f"{found}); use device='auto', or install a build of torch for it."
+        )
+    lightning_accelerator(resolved)
+    return resolved
+
+
+def available_accelerators() -> list[str]:
+    """List the types of accelerator that torch can use here: "cuda", "mps", "xpu", …."""
+    if torch.cuda.is_available():
+        return ["cuda"]
+    if not torch.accelerator.is_available():
+        return []
+    current = torch.accelerator.current_accelerator()
+    return [] if current is None else [current.type]
+
+
+def lightning_accelerator(device: torch.device) -> str:
+    """Return Lightning's name of a device's type.
+
+    Raises
+    ------
+    ArgumentError
+        If this version of Lightning has none.
+    """
+    name = "gpu" if device.type == "cuda" else device.type
+    known = AcceleratorRegistry.available_accelerators()
+    if name != "gpu" and name not in known:
+        raise ArgumentError(
+            f"device={str(device)!r}: this version of Lightning trains on "
+            f"{', '.join(sorted(known))}, and not there; register an accelerator in "
+            "lightning.pytorch.accelerators.AcceleratorRegistry, or use another device."
+        )
+    return name
+
+
+def has_compiler() -> bool:
+    """Whether torch finds a C++ compiler, which the CPU needs."""
+    names = [os.environ.get("CXX", ""), "c++", "g++", "clang++", "cl"]
+    return any(name and shutil.which(name) for name in names)

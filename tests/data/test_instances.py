@@ -1,0 +1,357 @@
+"""Instances gathered as tensors: each equals what the library's own splitter makes."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from gluonts.dataset.field_names import FieldName
+from gluonts.transform import (
+    AddObservedValuesIndicator,
+    AsNumpyArray,
+    CanonicalInstanceSplitter,
+    Chain,
+    ExpectedNumInstanceSampler,
+    InstanceSplitter,
+    RenameFields,
+    SelectFields,
+    ValidationSplitSampler,
+)
+from gluonts.transform.sampler import InstanceSampler
+
+from pts_scott import Stratifier
+from pts_scott.data.instances import FieldStore, InstanceIndex, PipelineIndex
+from pts_scott.data.pipelines import Pipeline
+from pts_scott.errors import DataError, EmptyDatasetError, ModelError, ScottWarning
+
+LENGTHS = (40, 25, 40)
+FIELDS = (
+    *("past_target", "future_target", "past_observed_values", "future_observed_values"),
+    *("past_feature", "future_feature", "past_is_pad", "kind", "size"),
+)
+
+
+def start(moment: str = "2024-01-01 05:00"):
+    """A start as this release of GluonTS has it."""
+    from gluonts.dataset.common import ListDataset
+
+    entry = {"start": moment, "target": [0.0]}
+    (first,) = ListDataset([entry], freq="h" if pd.__version__ >= "2.2" else "H")
+    return first["start"]
+
+
+def entries(dimensions: int | None = None, missing: bool = False) -> list[dict]:
+    generator = np.random.default_rng(0)
+    found = []
+    for number, length in enumerate(LENGTHS):
+        shape = (length,) if dimensions is None else (dimensions, length)
+        target = generator.standard_normal(shape).astype(np.float32)
+        if missing:
+            target[..., 7:12] = np.nan
+        found.append(
+            {
+                "item_id": f"s{number}",
+                "start": start(),
+                "target": target,
+                "feature": np.stack([np.arange(length), np.ones(length)]).astype("f4"),
+                "kind": np.array([number]),
+                "size": np.array([0.5, number], dtype=np.float32),
+            }
+        )
+    return found
+
+
+def pipeline(
+    *after,
+    sampler=None,
+    past=6,
+    future=4,
+    lead=0,
+    ntc=True,
+    dummy=-3.0,
+    cls=InstanceSplitter,
+    fields=FIELDS,
+    dimensions=None,
+):
+    sampler = sampler or ExpectedNumInstanceSampler(
+        num_instances=1.0, min_future=future + lead
+    )
+    splitter = cls(
+        target_field=FieldName.TARGET,
+        is_pad_field=FieldName.IS_PAD,
+        start_field=FieldName.START,
+        forecast_start_field=FieldName.FORECAST_START,
+        instance_sampler=sampler,
+        past_length=past,
+        future_length=future,
+        lead_time=lead,
+        output_NTC=ntc,
+        time_series_fields=["feature", FieldName.OBSERVED_VALUES],
+        dummy_value=dummy,
+    )
+    parts = [
+        AsNumpyArray("target", expected_ndim=1 if dimensions is None else 2),
+        AddObservedValuesIndicator("target", FieldName.OBSERVED_VALUES),
+        splitter,
+        *after,
+    ]
+    return Chain([*parts, SelectFields(list(fields))] if fields else parts)
+
+
+class At:
+    """A sampler that splits where it is told."""
+
+    def __init__(self, split):
+        self.split = split
+
+    def __call__(self, target):
+        return np.array([self.split])
+
+
+def library_batch(chain: Chain, data: list[dict], splits: list[tuple[int, int]]):
+    """The same windows, by the library's own transformations."""
+    rows = []
+    for series, split in splits:
+        parts = [copy.copy(part) for part in chain.transformations]
+        for part in parts:
+            if hasattr(part, "instance_sampler"):
+                part.instance_sampler = At(split)
+        (row,) = Chain(parts)([dict(data[series])], is_train=True)
+        rows.append(row)
+    return {name: torch.as_tensor(np.array([r[name] for r in rows])) for name in rows[0]}
+
+
+def splits_of(windows: InstanceIndex) -> list[tuple[int, int]]:
+    series, starts = windows.locate(torch.arange(len(windows)))
+    lead = windows.layout.lead_time
+    return [(int(i), int(s) - lead) for i, s in zip(series, starts)]
+
+
+def assert_same_batches(chain: Chain, data: list[dict]) -> InstanceIndex:
+    windows = Pipeline.read(chain).windows(data)
+    splits = splits_of(windows)
+    found, expected = (
+        windows.gather(torch.arange(len(windows))),
+        library_batch(chain, data, splits),
+    )
+    assert set(found) == set(expected)
+    for name, values in expected.items():
+        assert found[name].dtype == values.dtype, name
+        torch.testing.assert_close(found[name], values, rtol=0, atol=0, msg=name)
+    return windows
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("dimensions", [None, 3])
+@pytest.mark.parametrize(
+    "changes", [{}, {"lead": 3}, {"ntc": False}, {"past": 30}, {"past": 1, "future": 1}]
+)
+def test_batches_are_those_of_the_instance_splitter(changes, dimensions, missing):
+    data = entries(dimensions, missing)
+    windows = assert_same_batches(pipeline(dimensions=dimensions, **changes), data)
+    future, lead = changes.get("future", 4), changes.get("lead", 0)
+    # Every split with a step before it and the prediction range behind it.
+    expected = [
+        (n, split)
+        for n, length in enumerate(LENGTHS)
+        for split in range(1, length - future - lead + 1)
+    ]
+    assert splits_of(windows) == expected
+
+
+def test_the_bounds_of_the_sampler_are_kept():
+    sampler = ExpectedNumInstanceSampler(num_instances=1.0, min_past=9, min_future=7)
+    windows = assert_same_batches(pipeline(sampler=sampler), entries())
+    assert splits_of(windows)[0] == (0, 9)
+    assert splits_of(windows)[-1] == (2, 40 - 7)
+    assert windows.context == "full"
+
+
+def test_validation_takes_the_last_window_of_each_series():
+    sampler = ValidationSplitSampler(min_future=4)
+    windows = assert_same_batches(pipeline(sampler=sampler), entries())
+    assert splits_of(windows) == [(0, 36), (1, 21), (2, 36)]
+
+
+def test_renamed_fields_are_found():
+    rename = RenameFields({"past_target": "past_target_cdf", "kind": "sort"})
+    fields = ["past_target_cdf", "future_target", "sort"]
+    windows = assert_same_batches(pipeline(rename, fields=fields), entries())
+    assert windows.fields == ("past_target_cdf", "future_target", "sort")
+    alone = windows.gather(torch.tensor([3]), ["sort"])
+    assert list(alone) == ["sort"]
+
+
+class AnotherSplitter(InstanceSplitter):
+    """One that nobody has heard of."""
+
+
+def test_an_unknown_splitter_may_have_another_target_and_no_prediction_range():
+    splitter = CanonicalInstanceSplitter(
+        target_field="y",
+        is_pad_field=FieldName.IS_PAD,
+        start_field=FieldName.START,
+        forecast_start_field=FieldName.FORECAST_START,
+        instance_sampler=ExpectedNumInstanceSampler(num_instances=1.0, min_past=6),
+        instance_length=6,
+        allow_target_padding=False,
+    )
+    data = [{**e, "y": e["target"]} for e in entries()]
+    with pytest.warns(ScottWarning, match="CanonicalInstanceSplitter is not known"):
+        windows = Pipeline.read(Chain([splitter, SelectFields(["past_y"])])).windows(data)
+    found = windows.gather(torch.tensor([0, 3]))["past_y"]
+    np.testing.assert_allclose(found[1], data[0]["target"][3:9])
+
+
+def test_an_unknown_splitter_goes_through_the_librarys_pipeline():
+    chain = pipeline(cls=AnotherSplitter)
+    with pytest.warns(ScottWarning, match="AnotherSplitter is not known here"):
+        windows = Pipeline.read(chain).windows(entries())
+    assert isinstance(windows, PipelineIndex)
+    known = Pipeline.read(pipeline()).windows(entries())
+    numbers = torch.tensor([0, 5, 20, 40, len(known) - 1])
+    assert len(windows) == len(known)
+    found, expected = windows.gather(numbers), known.gather(numbers)
+    for name, values in expected.items():
+        torch.testing.assert_close(found[name], values, rtol=0, atol=0, msg=name)
+
+
+def test_strata_are_those_of_the_forecast_start_after_the_lead_time():
+    policy = Stratifier.calendar("hour")
+    data = entries()
+    for lead in (0, 3):
+        chain = pipeline(lead=lead, fields=None)
+        windows = Pipeline.read(
+            Chain([*chain.transformations, SelectFields(["past_target"])])
+        ).windows(data)
+        strata = policy.stratify(windows)
+        codes = {}
+        for number, (series, split) in enumerate(splits_of(windows)):
+            parts = [copy.copy(part) for part in chain.transformations]
+            parts[2].instance_sampler = At(split)
+            (row,) = (Chain(parts) + policy)([dict(data[series])], is_train=True)
+            codes.setdefault(row["stratum"], []).append(number)
+        sizes = sorted(len(numbers) for numbers in codes.values())
+        assert sorted(strata.sizes.tolist()) == sizes
+
+
+def test_what_series_share_is_stored_once():
+    windows = Pipeline.read(pipeline()).windows(entries())
+    assert len(windows.store.values["target"]) == sum(LENGTHS)
+    assert len(windows.store.values["feature"]) == 40 + 25  # two of them are equal
+
+
+def test_series_too_short_for_a_window_are_left_out_and_named():
+    with pytest.warns(ScottWarning, match="1 of 3 series are shorter than 31 steps.*s1"):
+        windows = Pipeline.read(pipeline(future=30)).windows(entries())
+    assert windows.series.item_ids == ("s0", "s2")
+    with (
+        pytest.warns(ScottWarning, match="3 of 3"),
+        pytest.raises(EmptyDatasetError, match="no series has the 101 steps"),
+    ):
+        Pipeline.read(pipeline(future=100)).windows(entries())
+    with pytest.raises(EmptyDatasetError, match="no series"):
+        Pipeline.read(pipeline()).windows([])
+
+
+def test_a_field_that_is_missing_is_named():
+    data = entries()
+    del data[1]["kind"]
+    with pytest.raises(DataError, match="series 's1' has no field 'kind'"):
+        Pipeline.read(pipeline()).windows(data)
+
+
+def test_dimensions_that_differ_are_named():
+    data = entries()
+    data[1]["feature"] = data[1]["feature"][:1]
+    with pytest.raises(DataError, match="'feature' of series 's1'"):
+        Pipeline.read(pipeline()).windows(data)
+
+
+def test_a_feature_shorter_than_its_target_is_refused():
+    data = entries()
+    data[0]["feature"] = data[0]["feature"][:, :-10]
+    with pytest.raises(DataError, match=r"'feature' of series 's0' has shape \(2, 30\)"):
+        Pipeline.read(pipeline()).windows(data)
+
+
+def test_features_of_several_types_keep_their_values():
+    data = entries()
+    data[0]["feature"] = data[0]["feature"].astype(np.int64)
+    data[1]["feature"] = data[1]["feature"] + 0.5
+    windows = Pipeline.read(pipeline()).windows(data)
+    number = splits_of(windows).index((1, 8))
+    found = windows.gather(torch.tensor([number]))["future_feature"]
+    np.testing.assert_allclose(found[0], data[1]["feature"][:, 8:12].T)
+
+
+def test_static_features_of_unequal_shape_are_refused():
+    data = entries()
+    data[2]["size"] = data[2]["size"][:1]
+    with pytest.raises(DataError, match="'size' of series 's2' has shape"):
+        Pipeline.read(pipeline()).windows(data)
+
+
+@pytest.mark.parametrize("changes", [{}, {"lead": 3}, {"past": 30}, {"ntc": False}])
+@pytest.mark.parametrize("dimensions", [None, 3])
+def test_contexts_are_those_of_the_target_itself(changes, dimensions):
+    """Whatever the instances call it, and whatever is done to them."""
+    fields = ["renamed"]
+    rename = RenameFields({"past_target": "renamed"})
+    chain = pipeline(rename, fields=fields, dummy=0.0, dimensions=dimensions, **changes)
+    windows = Pipeline.read(chain).windows(entries(dimensions))
+    numbers = torch.arange(len(windows))
+    expected = windows.gather(numbers)["renamed"]
+    if "ntc" in changes and dimensions:
+        expected = expected.mT
+    torch.testing.assert_close(windows.contexts(numbers), expected, rtol=0, atol=0)
+
+
+class MySampler(InstanceSampler):
+    """Draws by a rule of its own."""
+
+
+def test_a_sampler_with_a_rule_of_its_own_is_not_followed_in_silence():
+    sampler = MySampler(min_future=4)
+    with pytest.warns(ScottWarning, match="MySampler is not used"):
+        Pipeline.read(pipeline(sampler=sampler)).windows(entries())
+
+
+def test_a_pipeline_without_a_splitter_is_refused():
+    with pytest.raises(ModelError, match="no splitter with an instance_sampler"):
+        Pipeline.read(Chain([AsNumpyArray("target", expected_ndim=1)]))
+
+
+def doubled(windows: Any) -> Any:
+    """The same windows in double precision."""
+
+    def fine(tensors):
+        return {k: t.double() if t.is_floating_point() else t for k, t in tensors.items()}
+
+    other = copy.copy(windows)
+    store = windows.store
+    other.store = FieldStore(fine(store.values), store.begins, fine(store.static))
+    values = windows.series.values.double()
+    other.series = replace(windows.series, values=values, dtype=torch.float64)
+    return other
+
+
+@pytest.mark.parametrize(
+    ("past", "lead", "min_past"), [(6, 4, 3), (6, 4, 2), (6, 1, 5), (6, 4, 6), (3, 9, 1)]
+)
+def test_a_context_before_the_begin_of_a_series_is_padded_with_a_lead_time(
+    past, lead, min_past
+):
+    """The context ends at the split: the lead time brings no more of it."""
+    sampler = ExpectedNumInstanceSampler(
+        num_instances=1.0, min_past=min_past, min_future=4 + lead
+    )
+    chain = pipeline(sampler=sampler, past=past, lead=lead)
+    windows = assert_same_batches(chain, entries())
+    assert splits_of(windows)[0] == (0, min_past)
+    assert windows.context == ("padded" if min_past < past else "full")

@@ -1,0 +1,215 @@
+"""Gradient estimators: unbiased, of the right variance, and the same both ways."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from helpers.series import wave_windows
+from helpers.training import TinyNetwork, tiny_network
+from torch import nn
+
+from pts_scott import Stratifier, WindowIndex
+from pts_scott.engine.gradients import Gradients, Losses, squared_norm
+from pts_scott.errors import WindowLossError
+from pts_scott.models.networks import VARNetwork
+
+
+def flat(tensors) -> torch.Tensor:
+    return torch.cat([t.reshape(-1) for t in tensors])
+
+
+def gradient_table(gradients: Gradients, windows: WindowIndex) -> torch.Tensor:
+    """The gradient of every window, one row each."""
+    rows = []
+    for number in range(len(windows)):
+        batch = windows.gather(torch.tensor([number]))
+        rows.append(flat(gradients.uniform(batch).direction))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("b", [1, 3])
+def test_the_anchor_is_unbiased_and_has_the_variance_of_the_lemma(windows, b):
+    strata = (Stratifier.periodic(3) * Stratifier.series()).stratify(windows)
+    gradients = Gradients(Losses(tiny_network()))
+    table = gradient_table(gradients, windows)
+    weights = (strata.weights / b).repeat_interleave(b)
+
+    # The estimator is the weighted sum of the rows it draws …
+    generator = torch.Generator().manual_seed(5)
+    drawn = strata.draw(b, generator)
+    anchor = gradients.stratified(windows.gather(drawn), weights).direction
+    torch.testing.assert_close(
+        flat(anchor), weights @ table[drawn], rtol=1e-10, atol=1e-12
+    )
+
+    # … so that its distribution can be sampled from the rows.
+    repeats = 20_000
+    draws = torch.stack([strata.draw(b, generator) for _ in range(repeats)])
+    anchors = torch.einsum("j,rjd->rd", weights, table[draws])
+
+    members = [
+        table[strata.order[end - size : end]]
+        for size, end in zip(strata.sizes.tolist(), strata.sizes.cumsum(0).tolist())
+    ]
+    within = torch.stack([part.var(dim=0, unbiased=False).sum() for part in members])
+    expected = float((strata.weights**2 * within).sum()) / b
+
+    spread = anchors.var(dim=0, unbiased=True)
+    error = (anchors.mean(dim=0) - table.mean(dim=0)).abs()
+    # Five standard errors of the mean, coordinate by coordinate.
+    assert (error <= 5 * (spread / repeats).sqrt() + 1e-12).all()
+    # The variance itself is known to about 1 % from 20,000 anchors.
+    assert float(spread.sum()) == pytest.approx(expected, rel=0.04)
+
+
+@pytest.mark.parametrize("delta", [2.0, 10.0])
+def test_the_papers_ar1_example_has_heterogeneity_noise_only_under_uniform_draws(delta):
+    target = np.tile([-1.0, -delta, 1.0, delta], 25)
+    entry = {"item_id": "a", "start": pd.Timestamp("2020-01-01"), "target": target}
+    windows = WindowIndex.from_dataset([entry], "D", 1, 1, dtype=torch.float64)
+    network = VARNetwork(context_length=1, prediction_length=1, scaling=False).double()
+    with torch.no_grad():
+        network.linear.weight.zero_()
+        network.linear.bias.zero_()
+    gradients = Gradients(Losses(network))
+    generator = torch.Generator().manual_seed(0)
+
+    def slope(draw, weights):
+        batch = windows.gather(draw)
+        return float(gradients.stratified(batch, weights).direction[0])
+
+    halves = torch.full((2,), 0.5, dtype=torch.float64)
+    uniform = [slope(windows.draw(2, generator), halves) for _ in range(400)]
+    strata = Stratifier.periodic(2).stratify(windows)
+    stratified = [slope(strata.draw(1, generator), strata.weights) for _ in range(50)]
+
+    # ∇f is ±2δ in the two halves, so a pair has variance 4δ²/2; 400 pairs know it to 7 %.
+    assert np.var(uniform) == pytest.approx(2 * delta**2, rel=0.3)
+    full = float(gradient_table(gradients, windows)[:, 0].mean())
+    np.testing.assert_allclose(stratified, full, atol=1e-9)
+
+
+def test_the_control_variate_is_the_difference_to_the_snapshot_around_the_anchor(windows):
+    gradients = Gradients(Losses(tiny_network()))
+    batch = windows.gather(torch.arange(5))
+    snapshot = tuple(p.detach() + 0.1 for p in gradients.parameters)
+    anchor = tuple(torch.randn_like(p) for p in snapshot)
+    coefficient = torch.tensor(0.7, dtype=torch.float64)
+    v = gradients.control_variate(batch, snapshot, anchor, coefficient).direction
+
+    now = gradients.uniform(batch).direction
+    moved = tiny_network()
+    with torch.no_grad():
+        for p, s in zip(moved.parameters(), snapshot):
+            p.copy_(s)
+    then = Gradients(Losses(moved)).uniform(batch).direction
+    for x, g, h, a in zip(v, now, then, anchor):
+        torch.testing.assert_close(x, g - 0.7 * (h - a), rtol=1e-12, atol=1e-14)
+
+
+class DropoutNetwork(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 50), nn.Dropout(0.5), nn.Linear(50, 2))
+
+    def loss(self, past_target, future_target):
+        return (self.layers(past_target) - future_target).square().mean(dim=1)
+
+
+def test_both_passes_of_a_step_see_the_same_dropout_mask():
+    windows = wave_windows(torch.float32)
+    gradients = Gradients(Losses(DropoutNetwork()))
+    batch = windows.gather(torch.arange(8))
+    snapshot = tuple(p.detach().clone() for p in gradients.parameters)
+    zeros = tuple(torch.zeros_like(p) for p in snapshot)
+    one = torch.tensor(1.0)
+
+    # At the snapshot the two gradients are the same, if the masks are.
+    gradients.stochastic = frozenset({"torch"})
+    first = gradients.control_variate(batch, snapshot, zeros, one)
+    second = gradients.control_variate(batch, snapshot, zeros, one)
+    assert float(squared_norm(first.direction)) == 0.0
+    assert first.loss != second.loss, "the next step has masks of its own"
+
+    gradients.stochastic = frozenset()
+    assert (
+        float(squared_norm(gradients.control_variate(batch, snapshot, zeros, one)[0])) > 0
+    )
+
+
+def test_a_gradient_that_autograd_returns_twice_is_not_changed_twice():
+    class TwoBiases(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+            self.b = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+            self.unused = nn.Parameter(torch.ones(3, dtype=torch.float64))
+
+        def loss(self, past_target, future_target):
+            return (self.a + self.b - future_target).square().mean(dim=1)
+
+    windows = wave_windows()
+    gradients = Gradients(Losses(TwoBiases()))
+    batch = windows.gather(torch.arange(4))
+    anchor = tuple(torch.ones_like(p) for p in gradients.parameters)
+    snapshot = tuple(p.detach().clone() for p in gradients.parameters)
+    v = gradients.control_variate(batch, snapshot, anchor, torch.tensor(1.0).double())
+    for direction in v.direction:
+        torch.testing.assert_close(direction, torch.ones_like(direction))
+
+
+def test_a_network_without_loss_is_refused():
+    with pytest.raises(WindowLossError, match="no method loss"):
+        Losses(nn.Linear(2, 2))
+
+
+def test_a_loss_that_asks_for_unknown_fields_is_refused():
+    class Needs(nn.Module):
+        def loss(self, past_target, holidays):
+            return past_target.mean(dim=1)
+
+    with pytest.raises(WindowLossError, match="'holidays'"):
+        Losses(Needs())
+
+
+@pytest.mark.slow
+def test_compiled_gradients_equal_eager_ones():
+    windows = wave_windows(torch.float32)
+    network = tiny_network(torch.float32)
+    eager, compiled = (
+        Gradients(Losses(network)),
+        Gradients(Losses(network), compiled=True),
+    )
+    batch = windows.gather(torch.arange(8))
+    snapshot = tuple(p.detach() + 0.1 for p in eager.parameters)
+    anchor = tuple(torch.randn_like(p) for p in snapshot)
+    weights = torch.rand(8)
+    half = torch.tensor(0.5)
+    for x, y in (
+        (eager.stratified(batch, weights), compiled.stratified(batch, weights)),
+        (
+            eager.control_variate(batch, snapshot, anchor, half),
+            compiled.control_variate(batch, snapshot, anchor, half),
+        ),
+    ):
+        torch.testing.assert_close(x.direction, y.direction, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(x.loss, y.loss, rtol=1e-5, atol=1e-6)
+
+
+class Unused(TinyNetwork):
+    """Has a parameter that its loss does not depend on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spare = nn.Parameter(torch.ones(3))
+
+
+def test_zeros_of_an_unused_parameter_gather_no_history():
+    """In torch 2.6 they require a gradient, and each step would add to a graph."""
+    gradients = Gradients(Losses(Unused().double()))
+    batch = wave_windows().gather(torch.arange(8))
+    for direction in gradients.uniform(batch).direction:
+        assert not direction.requires_grad
+    assert float(gradients.uniform(batch).direction[0].abs().sum()) == 0.0

@@ -1,0 +1,396 @@
+"""Estimators: from a dataset to a predictor that GluonTS' own tools accept."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from gluonts.dataset.common import ListDataset
+from gluonts.evaluation import (
+    Evaluator,
+    MultivariateEvaluator,
+    make_evaluation_predictions,
+)
+from gluonts.evaluation.backtest import backtest_metrics
+from gluonts.model.predictor import Predictor
+from helpers.series import dataset, wave_entries
+from helpers.training import quiet_trainer
+
+from pts_scott import (
+    LSTMEstimator,
+    NBEATSEstimator,
+    SimpleFeedForwardEstimator,
+    Stratifier,
+    VAREstimator,
+)
+from pts_scott.datasets.synthetic import synthetic_dataset, synthetic_stratifier
+from pts_scott.engine.gradients import Losses
+from pts_scott.errors import (
+    ArgumentError,
+    DataError,
+    EmptyDatasetError,
+    FrequencyError,
+    InfiniteValuesError,
+    ScottWarning,
+    ShortSeriesError,
+    UnknownArgumentError,
+)
+from pts_scott.training.lightning_module import evaluate
+
+SMALL = {
+    SimpleFeedForwardEstimator: {},
+    NBEATSEstimator: {"num_stacks": 2, "widths": 16},
+    LSTMEstimator: {"hidden_size": 32},
+    VAREstimator: {},
+}
+ESTIMATORS = list(SMALL)
+
+
+def seasonal(length: int = 240, series: int = 3) -> np.ndarray:
+    t = np.arange(length)
+    noise = np.random.default_rng(0).standard_normal((series, length))
+    return 10 + 3 * np.sin(2 * np.pi * t / 12 + np.arange(series)[:, None]) + 0.1 * noise
+
+
+def make(cls, prediction_length=4, context_length=12, freq="h", trainer=None, **kwargs):
+    trainer = trainer or quiet_trainer(
+        optimizer="adam",
+        learning_rate=5e-3,
+        anchor_batch_size=16,
+        epochs=4,
+        num_batches_per_epoch=100,
+    )
+    return cls(
+        freq=freq,
+        prediction_length=prediction_length,
+        context_length=context_length,
+        trainer=trainer,
+        **{**SMALL[cls], **kwargs},
+    )
+
+
+def naive_error(rows: np.ndarray, length: int) -> float:
+    """Mean absolute error of repeating the last value before the forecast."""
+    return float(np.abs(rows[:, -length:] - rows[:, -length - 1, None]).mean())
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_training_lowers_the_loss_and_the_backtest_beats_the_last_value(cls):
+    rows = seasonal()
+    estimator = make(cls)
+    predictor = estimator.train(
+        dataset(rows[:, :-4], "h"), validation_data=dataset(rows, "h")
+    )
+    history = estimator.trainer.history
+    assert history["train_loss"].tail(5).mean() < history["train_loss"].head(5).mean()
+    assert history["val_loss"].notna().sum() == 4
+
+    forecasts, series = make_evaluation_predictions(
+        dataset(rows, "h"), predictor=predictor, num_samples=100
+    )
+    forecasts, series = list(forecasts), list(series)
+    assert len(forecasts) == 3
+    assert forecasts[0].mean.shape == (4,)
+    metrics, _ = Evaluator(num_workers=0)(iter(series), iter(forecasts))
+    error = np.mean(
+        [np.abs(f.quantile(0.5) - row[-4:]).mean() for f, row in zip(forecasts, rows)]
+    )
+    assert error < 0.7 * naive_error(rows, 4)
+    assert np.isfinite(metrics["MASE"])
+
+    metrics, per_series = backtest_metrics(
+        dataset(rows, "h"), predictor, evaluator=Evaluator(num_workers=0), num_samples=100
+    )
+    assert np.isfinite(metrics["mean_wQuantileLoss"])
+    assert len(per_series) == 3
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_a_predictor_survives_serialisation_into_a_fresh_process(cls, tmp_path):
+    rows = seasonal()
+    predictor = make(cls, trainer=quiet_trainer()).train(dataset(rows, "h"))
+    (tmp_path / "model").mkdir()
+    predictor.serialize(tmp_path / "model")
+    np.save(tmp_path / "rows.npy", rows)
+    code = """
+        import sys, warnings
+        warnings.simplefilter("ignore")
+        from pathlib import Path
+        import numpy as np, torch
+        from gluonts.dataset.common import ListDataset
+        from gluonts.model.predictor import Predictor
+        folder = Path(sys.argv[1])
+        rows = np.load(folder / "rows.npy")
+        data = ListDataset(
+            [{"item_id": str(i), "start": "1990-01-01", "target": r}
+             for i, r in enumerate(rows)], freq="h")
+        predictor = Predictor.deserialize(folder / "model")
+        torch.manual_seed(0)
+        out = np.stack([f.mean for f in predictor.predict(data, num_samples=20)])
+        np.save(folder / "out.npy", out)
+    """
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)], check=True
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        forecasts = predictor.predict(dataset(rows, "h"), num_samples=20)
+        expected = np.stack([forecast.mean for forecast in forecasts])
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("cls", [VAREstimator, LSTMEstimator])
+def test_multivariate_targets_are_forecast_together(cls):
+    rows = seasonal(series=2)
+    data = ListDataset(
+        [{"item_id": "both", "start": "2020-01-01", "target": rows}],
+        freq="h",
+        one_dim_target=False,
+    )
+    predictor = make(cls).train(data)
+    forecasts, series = make_evaluation_predictions(
+        data, predictor=predictor, num_samples=1
+    )
+    forecasts, series = list(forecasts), list(series)
+    assert forecasts[0].samples.shape == (1, 4, 2)
+    error = np.abs(forecasts[0].samples[0].T - rows[:, -4:]).mean()
+    assert error < 0.7 * naive_error(rows, 4)
+    metrics, _ = MultivariateEvaluator(num_workers=0)(iter(series), iter(forecasts))
+    assert np.isfinite(metrics["MASE"])
+
+
+@pytest.mark.parametrize("loss_function", ["MAPE", "sMAPE", "MASE"])
+def test_nbeats_trains_by_each_of_its_losses(loss_function):
+    rows = seasonal()
+    estimator = make(
+        NBEATSEstimator, context_length=36, loss_function=loss_function, num_stacks=1
+    )
+    estimator.train(dataset(rows, "h"))
+    losses = estimator.trainer.history["train_loss"]
+    assert losses.tail(5).mean() < losses.head(5).mean()
+
+
+# Forecasts of the linear models must grow to a hundred times the scale of a context.
+SYNTHETIC_RATES = {
+    SimpleFeedForwardEstimator: 1e-3,
+    NBEATSEstimator: 1e-3,
+    LSTMEstimator: 2e-2,
+    VAREstimator: 2e-2,
+}
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+@pytest.mark.parametrize("method", ["scott", "stratified"])
+def test_training_lowers_the_loss_on_the_papers_synthetic_data(cls, method):
+    trainer = quiet_trainer(
+        method=method,
+        optimizer="adam",
+        learning_rate=SYNTHETIC_RATES[cls],
+        stratifier=synthetic_stratifier(),
+        anchor_batch_size=4,
+        num_batches_per_epoch=150,
+    )
+    estimator = make(cls, 24, 72, trainer=trainer, stride=24)
+    windows = estimator.create_windows(synthetic_dataset(repetitions=30))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = estimator.create_network(None)
+    before = float(evaluate(Losses(network), windows))
+    trainer.fit(network, windows)
+    after = float(evaluate(Losses(network), windows))
+    assert len(trainer.strata) == 16
+    assert after < 0.97 * before
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_training_lowers_the_loss_on_real_exchange_rates(cls, exchange_rate):
+    cut = int(exchange_rate.shape[1] * 0.8)
+    trainer = quiet_trainer(
+        optimizer="adam",
+        stratifier=Stratifier.ranges(4) * Stratifier.series(),
+        num_batches_per_epoch=300,
+    )
+    estimator = make(cls, 1, 8, freq="B", trainer=trainer)
+    predictor = estimator.train(dataset(exchange_rate[:, :cut], "B"))
+    losses = trainer.history["train_loss"]
+    assert len(trainer.strata) == 32
+    assert losses.tail(3).mean() < losses.head(3).mean()
+    test = dataset(exchange_rate[:, : cut + 1], "B")
+    metrics, _ = backtest_metrics(
+        test, predictor, evaluator=Evaluator(num_workers=0), num_samples=50
+    )
+    assert np.isfinite(metrics["ND"])
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_training_goes_on_from_a_predictor(cls):
+    data = dataset(seasonal(), "h")
+    predictor = make(cls, trainer=quiet_trainer()).train(data)
+    standing = quiet_trainer(learning_rate=1e-12, num_batches_per_epoch=1)
+    again = make(cls, trainer=standing).train_from(predictor, data)
+    for x, y in zip(
+        predictor.prediction_net.parameters(), again.prediction_net.parameters()
+    ):
+        torch.testing.assert_close(x, y)
+    with pytest.raises(ArgumentError, match="not of this estimator"):
+        make(cls).train_from(object(), data)
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_one_seed_gives_one_model_and_global_state_does_not_matter(cls):
+    def trained():
+        predictor = make(cls, trainer=quiet_trainer(seed=3)).train(
+            dataset(seasonal(100), "h")
+        )
+        return [p.detach() for p in predictor.prediction_net.parameters()]
+
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = trained()
+    assert torch.equal(state, torch.get_rng_state())
+    torch.manual_seed(2)
+    assert all(torch.equal(x, y) for x, y in zip(first, trained()))
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_missing_values_are_masked(cls):
+    rows = seasonal(120)
+    rows[0, 30:50] = np.nan
+    estimator = make(cls, trainer=quiet_trainer())
+    predictor = estimator.train(dataset(rows, "h"))
+    assert estimator.trainer.history["train_loss"].notna().all()
+    (forecast, *_) = predictor.predict(dataset(rows, "h"))
+    assert np.isfinite(forecast.mean).all()
+
+
+def test_series_shorter_than_the_context_train_when_padded():
+    data = [*dataset(seasonal(40), "h")]
+    data[0] = {**data[0], "target": data[0]["target"][:8]}
+    estimator = make(VAREstimator, trainer=quiet_trainer(), context="padded")
+    predictor = estimator.train(data)
+    assert len(list(predictor.predict(data))) == 3
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_defaults_are_the_papers_sizes(cls):
+    network = cls(freq="h", prediction_length=24, context_length=72).create_network(None)
+    size = sum(p.numel() for p in network.parameters())
+    layers = [(72, 80), (80, 80), (80, 80), (80, 80 * 24), (80, 1), (80, 1), (80, 1)]
+    block = [(72, 512), (512, 512), (512, 512), (512, 512), (32, 72), (32, 24)]
+    expected = {
+        VAREstimator: 72 * 24 + 24,
+        LSTMEstimator: 4 * (101 * 100 + 200) + 4 * (200 * 100 + 200) + 100 * 24 + 24,
+        SimpleFeedForwardEstimator: sum(a * b + b for a, b in layers),
+        NBEATSEstimator: 30 * (sum(a * b + b for a, b in block) + 2 * 512 * 32),
+    }
+    assert size == expected[cls]
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+@pytest.mark.parametrize("kind", [np.float64, np.int64, list])
+def test_forecasts_take_the_types_that_training_takes(cls, kind):
+    rows = np.round(10 * seasonal(60))
+    data = [
+        {**entry, "target": row.tolist() if kind is list else row.astype(kind)}
+        for entry, row in zip(dataset(rows, "h"), rows)
+    ]
+    predictor = make(cls, trainer=quiet_trainer()).train(data)
+    assert all(np.isfinite(f.mean).all() for f in predictor.predict(data))
+
+
+def test_starts_may_be_timestamps_on_either_stack():
+    entries = [{"start": pd.Timestamp("2020-01-01"), "target": seasonal(60)[0]}]
+    make(VAREstimator, trainer=quiet_trainer()).train(entries)
+
+
+# -- what is refused ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_an_unknown_argument_names_the_nearest(cls):
+    with pytest.raises(UnknownArgumentError, match="'context_length'"):
+        cls(freq="h", prediction_length=2, contxt_length=4)
+
+
+def test_an_unknown_argument_of_train_names_the_nearest():
+    with pytest.raises(UnknownArgumentError, match="num_worker.*'num_workers'"):
+        make(VAREstimator).train(dataset(seasonal(60), "h"), num_worker=2)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"prediction_length": 0}, "prediction_length=0"),
+        ({"context_length": -1}, "context_length=-1"),
+        ({"trainer": "scott"}, "trainer=ScottTrainer"),
+        ({"stride": 0}, "stride=0"),
+        ({"scaling": "no"}, "scaling='no'"),
+        ({"loss_function": "smape"}, "Did you mean 'sMAPE'"),
+        ({"widths": 8.5}, "widths=8.5"),
+        ({"context": "none"}, "context='none'"),
+        ({"loss_function": "MAE"}, "loss_function='MAE'"),
+        ({"stack_types": "X"}, "stack_types='X'"),
+        ({"widths": [8, 8, 8]}, "widths has 3 values for 2 stacks"),
+        ({"loss_function": "MASE", "context_length": 5}, "make it longer"),
+    ],
+)
+def test_a_value_out_of_range_is_refused(kwargs, message):
+    with pytest.raises(ArgumentError, match=message):
+        NBEATSEstimator(
+            **{"freq": "h", "prediction_length": 2, "num_stacks": 2, **kwargs}
+        )
+
+
+def test_a_frequency_that_pandas_does_not_know_is_refused():
+    with pytest.raises(FrequencyError, match="'hourly'"):
+        VAREstimator(freq="hourly", prediction_length=2)
+
+
+@pytest.mark.parametrize("given", [[], 40, "40", [0], [1.5]])
+def test_hidden_layers_that_are_no_sizes_are_refused(given):
+    with pytest.raises(ArgumentError, match="hidden_dimensions"):
+        SimpleFeedForwardEstimator(freq="h", prediction_length=2, hidden_dimensions=given)
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "message"),
+    [
+        (np.zeros((0, 10)), EmptyDatasetError, "no series"),
+        (np.zeros((2, 10)), ShortSeriesError, "'0', '1'"),
+        (np.full((1, 30), np.inf), InfiniteValuesError, "'0' is infinite at 1990-01-01"),
+    ],
+)
+def test_unusable_data_is_refused(rows, error, message):
+    with pytest.raises(error, match=message):
+        make(VAREstimator).train(dataset(rows, "h"))
+
+
+@pytest.mark.parametrize("cls", [SimpleFeedForwardEstimator, NBEATSEstimator])
+def test_multivariate_data_is_refused_by_univariate_models(cls):
+    data = [{"start": "2020-01-01", "target": seasonal(60)}]
+    with pytest.raises(DataError, match="one entry for each dimension"):
+        make(cls).train(data)
+
+
+def test_what_the_libraries_own_loops_take_is_accepted():
+    predictor = make(VAREstimator, trainer=quiet_trainer()).train(
+        dataset(seasonal(60), "h"), num_workers=0, prefetch_factor=None, cache_data=True
+    )
+    assert isinstance(predictor, Predictor)
+
+
+def test_loader_arguments_that_have_no_effect_are_named():
+    estimator = VAREstimator(
+        freq="h", prediction_length=2, context_length=6, trainer=quiet_trainer()
+    )
+    words = r"num_workers=4, prefetch_factor=2 have no effect"
+    with pytest.warns(ScottWarning, match=words):
+        estimator.train(wave_entries(), num_workers=4, prefetch_factor=2)
+    estimator.train(
+        wave_entries(), num_workers=0, prefetch_factor=None, shuffle_buffer_length=None
+    )

@@ -1,0 +1,76 @@
+"""Orders: computed from parts or listed, the windows of a stratum are the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pts_scott import Stratifier, WindowIndex
+from pts_scott.strata.sorted_windows import ListedOrder, PartedOrder, sort_windows
+from pts_scott.strata.stratifier import Codes
+
+POLICIES = [
+    Stratifier.calendar("hour"),
+    Stratifier.calendar("weekday", "hour"),
+    Stratifier.series(),
+    Stratifier.periodic(3) * Stratifier.series(),
+    Stratifier.calendar("hour") * Stratifier.periodic(5),
+]
+
+
+@st.composite
+def indices(draw) -> WindowIndex:
+    first = pd.Timestamp("2024-01-01")
+    entries = [
+        {
+            # Few names and starts, so that series share strata, spans and both.
+            "item_id": draw(st.sampled_from("abc")),
+            "start": first + pd.Timedelta(draw(st.sampled_from([0, 1, 7, 5000])), "h"),
+            "target": np.zeros(draw(st.sampled_from([9, 20, 21, 60]))),
+        }
+        for _ in range(draw(st.integers(1, 6)))
+    ]
+    stride = draw(st.integers(1, 5))
+    context = draw(st.sampled_from(["full", "padded"]))
+    return WindowIndex.from_dataset(entries, "h", 5, 2, stride=stride, context=context)
+
+
+def members(result) -> dict[int, set[int]]:
+    """The windows of each stratum, by its code."""
+    numbers = result.order.windows(torch.arange(int(result.sizes.sum()))).numpy()
+    parts = np.split(numbers, result.sizes.cumsum()[:-1])
+    assert len(set(numbers)) == len(numbers)
+    return {int(code): set(part) for code, part in zip(result.codes, parts)}
+
+
+@given(indices(), st.sampled_from(POLICIES))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_strata_by_parts_hold_the_windows_of_listed_strata(windows, policy):
+    codes = policy.fit(windows).codes(windows)
+    parted = sort_windows(codes, windows)
+    listed = sort_windows(Codes(windows=codes.expand(windows)), windows)
+    assert isinstance(parted.order, PartedOrder)
+    assert isinstance(listed.order, ListedOrder)
+    assert members(parted) == members(listed)
+
+
+@given(indices())
+@settings(max_examples=50, deadline=None, derandomize=True)
+def test_forecast_starts_are_those_of_all_windows(windows):
+    rows = windows.rows(np.arange(len(windows)))[1]
+    assert np.flatnonzero(windows.starts()).tolist() == sorted(set(rows))
+
+
+def test_memory_grows_with_series_and_steps_not_with_windows():
+    entries = [
+        {"item_id": str(i), "start": "2024-01-01", "target": np.zeros(2000)}
+        for i in range(50)
+    ]
+    windows = WindowIndex.from_dataset(entries, "h", 24, 1)
+    policy = Stratifier.calendar("weekday") * Stratifier.series()
+    order = policy.stratify(windows).sorted
+    held = sum(v.numel() for v in vars(order).values() if isinstance(v, torch.Tensor))
+    assert held < 10 * (50 + 2000) < len(windows)

@@ -1,0 +1,106 @@
+"""What tells a run from another, so that a checkpoint is not taken for another's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.series import wave_entries
+from helpers.training import quiet_trainer, tiny_network
+from test_checkpoints import Dropped, run
+from torch import nn
+
+from pts_scott import Stratifier, WindowIndex
+from pts_scott.errors import CheckpointMismatchError
+
+SETTINGS = {
+    "learning_rate": 0.01,
+    "batch_size": 4,
+    "anchor_batch_size": 2,
+    "inner_steps": 7,
+    "num_batches_per_epoch": 18,
+    "stratifier": Stratifier.series(),
+}
+
+
+def exponential(optimizer):
+    return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+
+def rmsprop(parameters):
+    return torch.optim.RMSprop(parameters, lr=1e-3)
+
+
+def grouped(parameters):
+    return torch.optim.RMSprop([{"params": [p]} for p in parameters], lr=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_size": 5}, "batch_size, is 4 in it and 5 here"),
+        ({"seed": 7}, "settings, seed, is 1 in it and 7 here"),
+        ({"scheduler": exponential}, "scheduler, is None in it and exponential here"),
+        ({"optimizer": torch.optim.RMSprop}, "optimizer, is sgd in it and RMSprop"),
+        ({"stratifier": Stratifier.periodic(3)}, "data, strata"),
+        ({"network": Dropped()}, "model, network"),
+    ],
+)
+def test_another_setting_is_refused(settings, message, tmp_path):
+    run(tmp_path, 20, seed=1)
+    with pytest.raises(CheckpointMismatchError, match=message):
+        run(tmp_path, **{"seed": 1, **settings})
+
+
+def test_optimizers_of_a_function_are_told_apart(tmp_path):
+    run(tmp_path, 20, optimizer=rmsprop)
+    run(tmp_path, 30, optimizer=rmsprop)
+    with pytest.raises(CheckpointMismatchError, match="settings, optimizer"):
+        run(tmp_path, optimizer=grouped)
+
+
+def test_layers_without_parameters_are_told_apart(tmp_path):
+    def network(layer: nn.Module) -> nn.Module:
+        network = tiny_network()
+        network.layer = layer
+        return network
+
+    run(tmp_path, 20, network=network(nn.ReLU()))
+    with pytest.raises(CheckpointMismatchError, match="module network.layer, is ReLU"):
+        run(tmp_path, network=network(nn.Tanh()))
+
+
+def windows(entries: list[dict[str, Any]]) -> WindowIndex:
+    return WindowIndex.from_dataset(entries, "h", 6, 2, dtype=torch.float64)
+
+
+def changed(name: str, change: Any) -> list[dict[str, Any]]:
+    return [{**entry, name: change(entry[name])} for entry in wave_entries()]
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (wave_entries(seed=5), "data, values"),
+        (changed("start", lambda _: "1999-03-01"), "data, dates"),
+        (changed("item_id", lambda name: f"{name} too"), "data, names"),
+        (wave_entries()[:2], "data, "),
+        (changed("target", lambda target: np.asarray(target)[3:]), "data, "),
+    ],
+)
+@pytest.mark.parametrize("part", ["training", "validation"])
+def test_other_data_are_refused(entries, message, part, tmp_path):
+    def fit(training: Any, validation: Any, epochs: int) -> None:
+        trainer = quiet_trainer(
+            checkpoint=tmp_path, resume=True, epochs=epochs, seed=1, **SETTINGS
+        )
+        trainer.fit(tiny_network(), windows(training), windows(validation).last())
+
+    own = wave_entries()
+    fit(own, own, 1)
+    fit(own, own, 2)
+    message = message if part == "training" else "validation data"
+    with pytest.raises(CheckpointMismatchError, match=message):
+        fit(*((entries, own) if part == "training" else (own, entries)), 3)

@@ -1,0 +1,85 @@
+"""Optimizers by name, as a class, or by a function: no number is ignored silently."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gluonts.core import serde
+from helpers.series import wave_windows
+from helpers.training import quiet_trainer, tiny_network
+
+from pts_scott import ScottTrainer
+from pts_scott.errors import ArgumentError
+from pts_scott.training.optimizers import OPTIMIZERS, make_optimizer
+
+
+def group_of(**settings):
+    """The options with which a trainer makes its optimizer."""
+    trainer = quiet_trainer(method="plain", **settings)
+    trainer.fit(tiny_network(), wave_windows())
+    (made,) = trainer.lightning.optimizers
+    return type(made), made.param_groups[0]
+
+
+@pytest.mark.parametrize("given", [torch.optim.AdamW, "adamw"])
+def test_a_class_is_made_with_the_trainers_numbers(given):
+    kind, group = group_of(optimizer=given, learning_rate=0.05, weight_decay=0.3)
+    assert kind is torch.optim.AdamW
+    assert (group["lr"], group["weight_decay"]) == (0.05, 0.3)
+    assert group["fused"] is True
+
+
+@pytest.mark.parametrize("name", [n for n in OPTIMIZERS if n != "muon"])
+def test_every_optimizer_of_torch_can_be_named(name):
+    kind, group = group_of(optimizer=name, learning_rate=0.01)
+    assert kind is OPTIMIZERS[name]
+    assert group["lr"] == 0.01
+
+
+@pytest.mark.parametrize(
+    "numbers", [{"learning_rate": 1e-3}, {"weight_decay": 1e-5}, {"learning_rate": 0.5}]
+)
+def test_a_function_with_numbers_that_it_would_ignore_is_refused(numbers):
+    (name,) = numbers
+    with pytest.raises(ArgumentError, match=f"{name}=.* would be ignored"):
+        ScottTrainer(optimizer=lambda p: torch.optim.Adam(p), **numbers)
+    ScottTrainer(optimizer=lambda p: torch.optim.Adam(p))
+
+
+@pytest.mark.parametrize("given", [torch.optim.LBFGS, torch.optim.SparseAdam])
+def test_optimizers_that_cannot_work_are_refused(given):
+    with pytest.raises(ArgumentError, match="closure, or sparse"):
+        ScottTrainer(optimizer=given)
+
+
+def test_an_optimizer_without_weight_decay_is_not_given_any():
+    with pytest.raises(ArgumentError, match="takes no weight_decay"):
+        ScottTrainer(optimizer=torch.optim.Rprop, weight_decay=0.1)
+    _, group = group_of(optimizer=torch.optim.Rprop)
+    assert "weight_decay" not in group
+
+
+def test_an_instance_is_refused_with_what_to_pass():
+    made = torch.optim.SGD(tiny_network().parameters(), lr=0.1)
+    with pytest.raises(ArgumentError, match=r"optimizer=torch\.optim\.AdamW"):
+        ScottTrainer(optimizer=made)
+
+
+def test_a_trainer_with_a_class_is_written_down_and_read_again():
+    trainer = ScottTrainer(optimizer=torch.optim.RMSprop, learning_rate=0.2)
+    again = serde.load_json(serde.dump_json(trainer))
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    options = {"learning_rate": 0.2, "weight_decay": 0.0, "fusable": True}
+    assert isinstance(
+        make_optimizer(again.optimizer, [parameter], **options), torch.optim.RMSprop
+    )
+    assert again.learning_rate == 0.2
+
+
+def test_fused_kernels_are_for_parameters_that_fill_their_memory():
+    options = {"learning_rate": 0.1, "weight_decay": 0.0, "fusable": True}
+    dense = torch.nn.Parameter(torch.zeros(3, 4).T)
+    gaps = torch.nn.Parameter(torch.zeros(3, 4)[:, :2])
+    for parameters, fused in (([dense], True), ([dense, gaps], None)):
+        group = make_optimizer("adam", parameters, **options).param_groups[0]
+        assert group["fused"] is fused
