@@ -1,170 +1,73 @@
-"""A whole step as one compiled function: gather, gradients, v, norm and update.
+"""The compiled engine: gather, gradients, v, norm and update as one compiled function.
 
-On a small network the arithmetic of a step is a fraction of a millisecond, and what
-surrounds it costs more: reading a batch, the optimizer's Python, one call for each
-operator. Here all of it is one function, which changes parameters and optimizer state
-in place. The state stays ``torch.optim``'s own, so checkpoints and an eager step after
-it find what they expect.
+On a small network the arithmetic of a step is a fraction of a millisecond, and its
+surroundings cost more: reading a batch, the optimizer's Python, one call per operator.
+Here all of it is one function, which changes parameters and optimizer state in place. So
+a direction is not computed before it is applied.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import (
-    _global_optimizer_post_hooks,
-    _global_optimizer_pre_hooks,
-)
 
-from pts_scott.data.windows import Batch
-from pts_scott.engine.gradients import Gradients, Tensors, compiled_method
+from pts_scott.engine.base import Gather
+from pts_scott.engine.compilation import compiled_method
+from pts_scott.engine.eager import EagerEngine, fits_one_pass
+from pts_scott.engine.gradients import Gradients
+from pts_scott.engine.rollback import Rollback
+from pts_scott.engine.tensors import clip_scale
+from pts_scott.engine.update_rules import CONSTANTS, RULES
+from pts_scott.method.protocol import Counters, Sample, Step, Tensors
 
 State = tuple[Tensors, ...]
 
 
-class Outcome(NamedTuple):
-    """What one step leaves behind, besides the parameters that it moved."""
+class PendingDirection(NamedTuple):
+    """What v will be computed from when it is applied."""
 
-    loss: Tensor
-    squared_norm: Tensor
-
-
-# The update rules of torch.optim, in a form that becomes one loop over each parameter.
-# What depends on the step alone comes as numbers, or it would be computed for each
-# element. ``theta``, ``v`` and the state's tensors belong to one parameter.
+    sample: Sample
+    anchor: Tensors | None
+    coefficient: float
 
 
-def _sgd(theta: Tensor, v: Tensor, state: Tensors, n: Tensors, o: Any) -> None:
-    (lr,) = n
-    theta.sub_(lr * (v + o["weight_decay"] * theta))
-
-
-def _adam(theta: Tensor, v: Tensor, state: Tensors, n: Tensors, o: Any) -> None:
-    _adam_update(theta, v + o["weight_decay"] * theta, state, n, o)
-
-
-def _adamw(theta: Tensor, v: Tensor, state: Tensors, n: Tensors, o: Any) -> None:
-    theta.mul_(n[2])
-    _adam_update(theta, v, state, n[:2], o)
-
-
-def _adam_update(
-    theta: Tensor, v: Tensor, state: Tensors, n: Sequence[Tensor], o: Any
-) -> None:
-    first, second = state
-    step, root = n
-    first.lerp_(v, 1 - o["betas"][0])
-    second.mul_(o["betas"][1]).addcmul_(v, v, value=1 - o["betas"][1])
-    theta.sub_(step * first / (second.sqrt() / root + o["eps"]))
-
-
-def _adagrad(theta: Tensor, v: Tensor, state: Tensors, n: Tensors, o: Any) -> None:
-    (total,) = state
-    (lr,) = n
-    v = v + o["weight_decay"] * theta
-    total.addcmul_(v, v)
-    theta.sub_(lr * v / (total.sqrt() + o["eps"]))
-
-
-def _sgd_numbers(step: int, o: Any) -> tuple[float, ...]:
-    return (o["lr"],)
-
-
-def _adam_numbers(step: int, o: Any) -> tuple[float, ...]:
-    first, second = (1 - beta**step for beta in o["betas"])
-    return o["lr"] / first, math.sqrt(second)
-
-
-def _adamw_numbers(step: int, o: Any) -> tuple[float, ...]:
-    return *_adam_numbers(step, o), 1 - o["lr"] * o["weight_decay"]
-
-
-def _adagrad_numbers(step: int, o: Any) -> tuple[float, ...]:
-    return (o["lr"] / (1 + (step - 1) * o["lr_decay"]),)
-
-
-class _Rule(NamedTuple):
-    """How an optimizer updates, and what it keeps for each parameter."""
-
-    update: Callable[[Tensor, Tensor, Tensors, Tensors, Any], None]
-    numbers: Callable[[int, Any], tuple[float, ...]]
-    state: tuple[str, ...]
-    counts: bool = True
-
-
-RULES: dict[type[torch.optim.Optimizer], _Rule] = {
-    torch.optim.SGD: _Rule(_sgd, _sgd_numbers, (), counts=False),
-    torch.optim.Adam: _Rule(_adam, _adam_numbers, ("exp_avg", "exp_avg_sq")),
-    torch.optim.AdamW: _Rule(_adamw, _adamw_numbers, ("exp_avg", "exp_avg_sq")),
-    torch.optim.Adagrad: _Rule(_adagrad, _adagrad_numbers, ("sum",)),
-}
-
-
-#: Options that the rules know; any other that is set belongs to another update.
-KNOWN = {"params", "lr", "weight_decay", "betas", "eps", "lr_decay"}
-#: Options that say how to compute the same.
-INDIFFERENT = {"foreach", "fused", "capturable", "initial_lr"}
-
-
-def global_hooks() -> tuple[Any, ...]:
-    """Return torch's registries of hooks that every optimizer calls."""
-    return _global_optimizer_pre_hooks, _global_optimizer_post_hooks
-
-
-def can_fuse(optimizer: torch.optim.Optimizer, parameters: Tensors) -> bool:
-    """Return whether an optimizer's whole update is known here, and has no hooks."""
-    (group, *others) = optimizer.param_groups
-    hooks = (
-        *(optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks),
-        *global_hooks(),
-    )
-    known = KNOWN | INDIFFERENT
-    if type(optimizer) is torch.optim.AdamW:  # newer ones are an Adam with this option
-        known = known | {"decoupled_weight_decay"}
-    unknown = (v for k, v in group.items() if k not in known)
-    state = [optimizer.state[p] for p in parameters if p in optimizer.state]
-    steps = {float(own["step"]) for own in state if "step" in own}
-    return (
-        type(optimizer) in RULES
-        and not others
-        and [id(p) for p in group["params"]] == [id(p) for p in parameters]
-        and not any(unknown)
-        and not any(hooks)
-        and len(steps) <= 1
-    )
-
-
-class FusedStep:
+class CompiledEngine(EagerEngine):
     """Compiled steps of one network with one optimizer.
 
     Parameters
     ----------
-    gradients
-        The gradient estimators of the network; they count what is computed here, too.
-    gather
-        From windows to a batch, by tensor operations alone.
+    gradients, gather, counters, uses_snapshot, clip_gradient
+        See `EagerEngine`; ``gather`` consists of tensor operations alone.
     optimizer
-        One that ``can_fuse``: SGD, Adam or Adagrad without unusual options.
-    clip_gradient
-        Largest norm of an update; None for no clipping.
+        One that ``can_fuse``: SGD, Adam, AdamW or Adagrad without unusual options. It
+        makes every step of a run here or none, because its steps are counted here.
     """
+
+    knows_direction = False
 
     def __init__(
         self,
         gradients: Gradients,
-        gather: Callable[[Tensor], Batch],
+        gather: Gather,
+        counters: Counters,
         optimizer: torch.optim.Optimizer,
+        *,
+        uses_snapshot: bool,
         clip_gradient: float | None = None,
     ) -> None:
-        self.gradients = gradients
-        self.gather = gather
+        super().__init__(
+            gradients,
+            gather,
+            counters,
+            optimizer.step,
+            uses_snapshot=uses_snapshot,
+            clip_gradient=clip_gradient,
+        )
         self.optimizer = optimizer
-        self.clip_gradient = clip_gradient
         self._rule = RULES[type(optimizer)]
         # Numbers such as 1 - lr * weight_decay are lost in half precision.
         dtype = torch.promote_types(gradients.dtype, torch.float32)
@@ -174,15 +77,53 @@ class FusedStep:
         self._coefficient = _Number(first)
         self._loaded: Any = None
         self._state: State = ()
-        self._step = 0
-        self._kept: list[Tensor] = []
-        self._kept_step = 0
-        self._kept_theta: Tensors = ()
+        self._optimizer_step = 0
         self._options: dict[str, Any] = {}
-        self._check_options()
-        self._anchor = compiled_method(self._anchor_gradient)
+        self._recompile_if_changed()
+        self._compiled_anchor = compiled_method(self._anchor_gradient)
 
-    def _load_state(self) -> None:
+    def _anchor(self, sample: Sample) -> Tensors:
+        if not fits_one_pass(len(sample.windows)):
+            return super()._anchor(sample)
+        anchor: Tensors = self._compiled_anchor(
+            self.gradients.parameters, self.snapshot, sample.windows, sample.weights
+        )
+        return anchor
+
+    def _direction(  # type: ignore[override]
+        self, sample: Sample, anchor: Tensors | None, coefficient: float
+    ) -> PendingDirection:
+        return PendingDirection(sample, anchor, coefficient)
+
+    def apply(self, v: PendingDirection, last: bool) -> Step:  # type: ignore[override]
+        """Compute v and update the parameters along it, in one compiled function."""
+        self.compiled_steps += 1
+        numbers = self._next_numbers()
+        (windows, weights), anchor, coefficient = v
+        parameters = self.gradients.parameters
+        if anchor is None:
+            loss, squared_norm = self._single(
+                parameters, self._state, numbers, windows, weights
+            )
+        else:
+            loss, squared_norm = self._pair(
+                parameters,
+                self.snapshot,
+                anchor,
+                self._coefficient.tensor(coefficient),
+                self._state,
+                numbers,
+                windows,
+            )
+        return Step(windows, loss, squared_norm)
+
+    def _try_step(self, sample: Sample, anchor: Tensors | None) -> None:
+        with self.rolled_back():
+            self.apply(self.direction(sample, anchor, 1.0), last=True)
+
+    # -- the optimizer's state ------------------------------------------------------
+
+    def load_optimizer_state(self) -> None:
         """Find torch's state, or make it as torch would at the first step."""
         optimizer, rule = self.optimizer, self._rule
         if self._loaded is optimizer.state:
@@ -196,121 +137,53 @@ class FusedStep:
         self._state = tuple(
             tuple(optimizer.state[p][name] for name in rule.state) for p in parameters
         )
-        self._step = 0
+        self._optimizer_step = 0
         if rule.counts:
             # Views of one tensor, so that one addition counts for all parameters.
             given = optimizer.state[parameters[0]].get("step", torch.zeros(()))
-            self._step = int(given)
-            self._counter = torch.full((len(parameters),), float(self._step))
+            self._optimizer_step = int(given)
+            self._counter = torch.full((len(parameters),), float(given))
             for parameter, count in zip(parameters, self._counter.unbind(), strict=True):
                 optimizer.state[parameter]["step"] = count
         self._loaded = optimizer.state
 
-    def _check_options(self) -> None:
-        """Compile anew where a callback has changed what was compiled for."""
+    def reread_step(self) -> None:
+        """Read the optimizer's step again, after a rollback has changed it."""
+        if self._rule.counts:
+            self._optimizer_step = int(self._counter[0])
+
+    @contextmanager
+    def rolled_back(self) -> Iterator[None]:
+        """Restore parameters, optimizer state and counts on exit."""
+        compiled_steps = self.compiled_steps
+        self.load_optimizer_state()
+        try:
+            with Rollback(self.optimizer, self.gradients.parameters).rolled_back():
+                yield
+        finally:
+            self.compiled_steps = compiled_steps
+            self.reread_step()
+
+    def _recompile_if_changed(self) -> None:
+        """Compile anew if a callback has changed an option that is compiled in."""
         group = self.optimizer.param_groups[0]
-        options = {
-            k: v for k, v in group.items() if k in ("weight_decay", "betas", "eps")
-        }
+        options = {k: v for k, v in group.items() if k in CONSTANTS}
         if options != self._options:
             self._options = options
             self._single = compiled_method(self._single_step)
             self._pair = compiled_method(self._paired_step)
 
     def _next_numbers(self) -> Tensors:
-        """What the update needs to know of the step that begins."""
-        self._load_state()
-        self._check_options()
-        self._step += 1
+        """Return the numbers that the update of the next step needs."""
+        self.load_optimizer_state()
+        self._recompile_if_changed()
+        self._optimizer_step += 1
         if self._rule.counts:
             self._counter.add_(1)
-        values = self._rule.numbers(self._step, self.optimizer.param_groups[0])
+        group = self.optimizer.param_groups[0]
+        values = self._rule.numbers(self._optimizer_step, group)
         pairs = zip(self._numbers, values, strict=True)
         return tuple(number.tensor(float(value)) for number, value in pairs)
-
-    def anchor(self, windows: Tensor, weights: Tensor, snapshot: Tensors) -> Tensors:
-        """Σ_j weights_j ∇f_j(θ), and θ copied into the snapshot."""
-        self.gradients.count += len(windows)
-        anchor: Tensors = self._anchor(
-            self.gradients.parameters, snapshot, windows, weights
-        )
-        return anchor
-
-    def plain(self, windows: Tensor, weights: Tensor | None = None) -> Outcome:
-        """A step along Σ_j weights_j ∇f_j(θ); equal weights if there are none."""
-        self.gradients.count += len(windows)
-        numbers = self._next_numbers()
-        return Outcome(
-            *self._single(
-                self.gradients.parameters, self._state, numbers, windows, weights
-            )
-        )
-
-    def inner(
-        self, windows: Tensor, snapshot: Tensors, anchor: Tensors, coefficient: float
-    ) -> Outcome:
-        """A step along ∇f_ξ(θ) − c · (∇f_ξ(snapshot) − anchor)."""
-        self.gradients.count += 2 * len(windows)
-        numbers = self._next_numbers()
-        return Outcome(
-            *self._pair(
-                self.gradients.parameters,
-                snapshot,
-                anchor,
-                self._coefficient.tensor(coefficient),
-                self._state,
-                numbers,
-                windows,
-            )
-        )
-
-    def keep(self, theta: Tensors = ()) -> None:
-        """Remember where an outer loop begins, so that it can be taken back.
-
-        Parameters
-        ----------
-        theta
-            The parameters as they are now, where somebody holds a copy of them.
-        """
-        self._load_state()
-        self._kept_step = self._step
-        held = [t for s in self._state for t in s]
-        held += [] if theta else [p.detach() for p in self.gradients.parameters]
-        if len(self._kept) != len(held):
-            self._kept = [torch.empty_like(tensor) for tensor in held]
-        if held:
-            torch._foreach_copy_(self._kept, held)
-        self._kept_theta = theta
-
-    def take_back(self) -> None:
-        """Put parameters and optimizer state back to where `keep` was called."""
-        parameters = [p.detach() for p in self.gradients.parameters]
-        held = [t for s in self._state for t in s]
-        held += parameters if not self._kept_theta else []
-        with torch.no_grad():
-            if held:
-                torch._foreach_copy_(held, self._kept)
-            if self._kept_theta:
-                torch._foreach_copy_(parameters, list(self._kept_theta))
-        self._step = self._kept_step
-        if self._rule.counts:
-            self._counter.fill_(self._step)
-
-    @contextmanager
-    def undone(self) -> Iterator[None]:
-        """A block after which parameters and optimizer state are as they were."""
-        self._load_state()
-        tensors = [*self.gradients.parameters, *(t for s in self._state for t in s)]
-        before = [tensor.detach().clone() for tensor in tensors]
-        step = self._step
-        try:
-            yield
-        finally:
-            self._step = step
-            if self._rule.counts:
-                self._counter.fill_(step)
-            with torch.no_grad():
-                torch._foreach_copy_(tensors, before)
 
     # -- what is compiled -----------------------------------------------------------
 
@@ -332,7 +205,7 @@ class FusedStep:
         batch = self.gather(windows)
         weights = self.gradients.equal_weights(batch) if weights is None else weights
         v, loss = self.gradients.functional(theta, batch, weights)
-        return loss, self._update(theta, v, state, numbers)
+        return loss, self._fused_update(theta, v, state, numbers)
 
     def _paired_step(
         self,
@@ -348,17 +221,17 @@ class FusedStep:
         v, loss = self.gradients.functional_pair(
             theta, snapshot, anchor, coefficient, batch
         )
-        return loss, self._update(theta, v, state, numbers)
+        return loss, self._fused_update(theta, v, state, numbers)
 
-    def _update(
+    def _fused_update(
         self, theta: Tensors, v: Tensors, state: State, numbers: Tensors
     ) -> Tensor:
         if self.clip_gradient is not None:
-            # In double precision: what is clipped may be of any size.
+            # In double precision: a direction that is clipped may be of any size.
             squared = torch.stack([x.double().square().sum() for x in v]).sum()
             scale = clip_scale(squared, self.clip_gradient)
             v = tuple(scale * x for x in v)
-        else:  # a step is skipped if this overflows
+        else:  # the guard skips a step if this overflows
             squared = torch.stack([x.square().sum() for x in v]).sum()
         steps = zip(theta, v, state, strict=True)
         for place, (parameter, direction, own) in enumerate(steps):
@@ -368,7 +241,7 @@ class FusedStep:
 
 
 class _Number:
-    """A number as a tensor: compiled functions take another without compiling anew."""
+    """A number as a tensor: compiled functions take another without recompilation."""
 
     def __init__(self, like: Tensor) -> None:
         self._tensor = torch.zeros((), dtype=like.dtype, device=like.device)
@@ -379,8 +252,3 @@ class _Number:
             self._value = value
             self._tensor.fill_(value)
         return self._tensor
-
-
-def clip_scale(squared_norm: Tensor, largest: float) -> Tensor:
-    """The factor that brings an update's norm down to ``largest``."""
-    return (largest / (squared_norm.sqrt() + 1e-6)).clamp(max=1.0)

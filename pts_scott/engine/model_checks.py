@@ -1,20 +1,24 @@
-"""Refuse, before training starts, a model that breaks the mathematics."""
+"""Refuse, before training starts, a model that violates what the method assumes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import NamedTuple
+from contextlib import nullcontext
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from pts_scott._utils.rng import drawn_from, global_state, undrawn
 from pts_scott.data.instances import InstanceIndex
-from pts_scott.data.windows import Batch, WindowIndex, spread
-from pts_scott.engine.gradients import Buffers, Losses, autograd
-from pts_scott.engine.nonfinite_windows import failing, name_windows
+from pts_scott.data.windows import Batch, WindowIndex
+from pts_scott.engine.losses import Losses
+from pts_scott.engine.nonfinite_windows import failing_window, name_windows
+from pts_scott.engine.tensors import autograd
+from pts_scott.engine.training_effects import (
+    is_stochastic,
+    probe_windows,
+    same_buffers,
+)
 from pts_scott.errors import (
     BatchCoupledLossError,
     BatchNormError,
@@ -29,8 +33,7 @@ from pts_scott.errors import (
 
 PROBES = 3
 GRADIENT_PROBES = 16
-MORE_PROBES = 64  # windows of which some may be unlike the first
-CHUNK = 1024
+CHUNK = 1024  # windows in one look for observed values
 
 
 def check_model(losses: Losses, windows: WindowIndex) -> None:
@@ -47,120 +50,50 @@ def check_model(losses: Losses, windows: WindowIndex) -> None:
     losses.copies = any(
         _writes_into_batch(losses, windows, training) for training in (False, True)
     )
-    _check_one_loss_a_window(losses, windows, training=False)
+    _check_one_loss_per_window(losses, windows, training=False)
     if not is_stochastic(losses, windows):
-        _check_one_loss_a_window(losses, windows, training=True)
+        _check_one_loss_per_window(losses, windows, training=True)
     _check_gradients(losses, windows)
 
 
 def _check_gradients(losses: Losses, windows: WindowIndex) -> None:
-    """Refuse a network of which no window that is tried has a finite gradient."""
+    """Refuse a network without a finite gradient on any of some windows."""
     parameters = tuple(losses.trainable().values())
     with (
         losses.mode(training=True),
         torch.enable_grad(),
         undrawn(windows.device),
-        _same_buffers(losses),
+        same_buffers(losses),
     ):
-        for number in _probe_windows(windows, GRADIENT_PROBES).split(1):
+        for number in probe_windows(windows, GRADIENT_PROBES).split(1):
             loss = losses(windows.gather(number, losses.fields)).sum()
             gradient = autograd(loss, parameters)
             if all(bool(g.isfinite().all()) for g in gradient):
                 return
     raise ModelError(
         f"{losses.name}.loss is finite, but its gradient is not, on any of "
-        f"{GRADIENT_PROBES} windows before any training. Look for a root, a norm or a "
-        "logarithm at zero, or for torch.where with a branch that is not finite."
+        f"{GRADIENT_PROBES} windows before any training. Check for a root, a norm or a "
+        "logarithm at zero, or for torch.where with a non-finite branch."
     )
 
 
-class Effects(NamedTuple):
-    """What a training pass does besides its gradient."""
-
-    random: frozenset[str]  # global generators that it draws from, as dropout does
-    buffers: bool  # it changes buffers, as running means are
-
-
-def training_effects(losses: Losses, windows: WindowIndex) -> Effects:
-    """Try training passes on a few windows; the network stays as it was."""
-    batch = windows.gather(_probe_windows(windows, 1), losses.fields)
-    found = _effects(losses, batch, windows.device)
-    with undrawn(windows.device):  # others may have gaps, which some networks fill
-        batch = windows.gather(_probe_windows(windows, MORE_PROBES), losses.fields)
-        more = _effects(losses, batch, windows.device)
-    return Effects(found.random | more.random, found.buffers or more.buffers)
-
-
-def _effects(losses: Losses, batch: Batch, device: torch.device) -> Effects:
-    states = global_state(device)
-    with losses.mode(training=True), torch.no_grad(), _same_buffers(losses) as before:
-        losses(batch)
-        changed = before.changed()
-    return Effects(drawn_from(states, global_state(device)), changed)
-
-
-def uncompilable(
-    losses: Losses, windows: WindowIndex, stochastic: frozenset[str], stateful: bool
-) -> str | None:
-    """Return what keeps the steps of a network from being compiled; None for nothing."""
-    if stochastic:
-        return "draws random numbers in training"
-    if stateful:
-        return "changes its buffers in training"
-    if any(p._backward_hooks for p in losses.trainable().values()):
-        return "has parameters with gradient hooks"
-    before = plain_attributes(losses.network)
-    with losses.mode(training=True), torch.no_grad(), undrawn(windows.device):
-        losses(windows.gather(_probe_windows(windows, 1), losses.fields))
-    if plain_attributes(losses.network) != before:
-        return "changes attributes of its own in training"
-    return None
-
-
-def plain_attributes(network: torch.nn.Module) -> dict[str, str]:
-    """Return the numbers, flags and texts that a network holds as attributes, written.
-
-    Compiled steps take them for constants.
-    """
-    return {
-        f"{prefix}.{name}" if prefix else name: repr(value)
-        for prefix, module in network.named_modules()
-        for name, value in vars(module).items()
-        if isinstance(value, bool | int | float | str | None) and name != "training"
-    }
-
-
-def is_stochastic(losses: Losses, windows: WindowIndex) -> bool:
-    """Return whether the training pass draws random numbers, as dropout does."""
-    return bool(training_effects(losses, windows).random)
-
-
-@contextmanager
-def _same_buffers(losses: Losses) -> Iterator[Buffers]:
-    """Restore the buffers on exit."""
-    before = Buffers(losses)
-    try:
-        yield before
-    finally:
-        before.restore()
-
-
 def _writes_into_batch(losses: Losses, windows: WindowIndex, training: bool) -> bool:
-    batch = windows.gather(_probe_windows(windows, 1), losses.fields)
-    # A gather may return one number expanded to many places, which nobody can write to.
+    """Return whether a pass changes the batch that it is given."""
+    batch = windows.gather(probe_windows(windows, 1), losses.fields)
+    # A gather may return one number expanded to many places, which is read-only.
     batch = {name: values.clone() for name, values in batch.items()}
     before = {name: values.clone() for name, values in batch.items()}
     with (
         losses.mode(training),
         torch.enable_grad(),
-        # In evaluation mode it may draw: one seed gives what it gave before this check.
+        # In evaluation mode it may draw: then one seed gives what it gave without this.
         undrawn(windows.device) if training else nullcontext(),
-        _same_buffers(losses),
+        same_buffers(losses),
     ):
         try:
             losses(batch)
         except Exception:
-            return False  # what is wrong with it is said by the next check
+            return False  # the next check reports the error
     return any(not torch.equal(before[name], batch[name]) for name in batch)
 
 
@@ -217,49 +150,48 @@ def check_missing_values(losses: Losses, windows: WindowIndex) -> None:
 
 
 def _check_something_observed(losses: Losses, windows: WindowIndex) -> None:
-    """Refuse windows without anything to forecast, whose losses are all zero."""
+    """Refuse windows without a value to forecast, whose losses are all zero."""
     masks = {"future_observed_values"}
     if isinstance(windows, InstanceIndex):
         masks.add("past_observed_values")  # some libraries' losses count the context
     names = sorted(masks.intersection(losses.fields, windows.fields))
     if "future_observed_values" not in names:
         return
-    for begin in range(0, len(windows), CHUNK):  # the first will do, but for strange data
+    for begin in range(0, len(windows), CHUNK):  # the first one nearly always suffices
         end = min(begin + CHUNK, len(windows))
         numbers = torch.arange(begin, end, device=windows.device)
         if any(bool(mask.any()) for mask in windows.gather(numbers, names).values()):
             return
     raise EmptyDatasetError(
-        f"none of {len(windows)} windows has a value in its prediction range: all that "
-        "the model could learn from, or be judged by, is missing. Fill the gaps, or take "
-        "other series."
+        f"none of {len(windows)} windows has a value in its prediction range: there is "
+        "nothing to learn from or to evaluate. Fill the gaps, or use other series."
     )
 
 
-def _check_one_loss_a_window(
+def _check_one_loss_per_window(
     losses: Losses, windows: WindowIndex, training: bool
 ) -> None:
-    numbers = _probe_windows(windows, PROBES)
+    numbers = probe_windows(windows, PROBES)
     before = global_state(windows.device)
     with losses.mode(training), torch.no_grad():
         batch = windows.gather(numbers, losses.fields)  # once: a step may be random
-        with _same_buffers(losses):
+        with same_buffers(losses):
             try:
                 together = _probe(losses, {name: x.clone() for name, x in batch.items()})
             except WindowLossError as error:
                 raise _of_one_window(error, losses, windows, numbers) from error
         _check_shape(losses.name, together, len(numbers))
         if drawn_from(before, global_state(windows.device)):
-            return  # random even in evaluation, as diffusion is: nothing to compare
-        with _same_buffers(losses):
+            return  # random even in evaluation mode, as diffusion is: not comparable
+        with same_buffers(losses):
             again = losses({name: x.clone() for name, x in batch.items()})
         check_repeated(losses.name, together, again)
         parts = []
         for n in range(len(numbers)):
-            with _same_buffers(losses):
+            with same_buffers(losses):
                 parts.append(losses({name: x[n : n + 1] for name, x in batch.items()}))
         alone = torch.cat(parts)
-    # Rounding is far below a thousandth of the losses, whatever their unit.
+    # Rounding errors are far below a thousandth of the losses, in any unit.
     difference, size = (together - alone).abs().max(), together.abs().max()
     if difference > 1e-3 * size:
         raise BatchCoupledLossError(
@@ -275,7 +207,7 @@ def check_repeated(name: str, first: torch.Tensor, again: torch.Tensor) -> None:
     Parameters
     ----------
     name
-        What the network is called.
+        Name of the network.
     first, again
         Losses of the same windows, with the same parameters, buffers and random state.
 
@@ -299,18 +231,19 @@ def check_repeated(name: str, first: torch.Tensor, again: torch.Tensor) -> None:
 def _of_one_window(
     error: WindowLossError, losses: Losses, windows: WindowIndex, numbers: torch.Tensor
 ) -> WindowLossError:
-    """The error, with the window that alone is to blame, if not all of them are."""
-    bad = [n for n in numbers.split(1) if failing(losses, windows, n) is not None]
+    """Return the error with the windows that cause it, if not all of them do."""
+    bad = [n for n in numbers.split(1) if failing_window(losses, windows, n) is not None]
     if not 0 < len(bad) < len(numbers):
         return error
     return WindowLossError(
-        f"{error} It fails on {name_windows(windows, torch.cat(bad))}. Look at the "
-        "values and features there: a category, say, must be below its cardinality."
+        f"{error} It fails on {name_windows(windows, torch.cat(bad))}. Check the "
+        "values and features there: a category, for example, must be below its "
+        "cardinality."
     )
 
 
 def _probe(losses: Losses, batch: Batch) -> torch.Tensor:
-    """The losses of a few windows, or what the network makes of them instead."""
+    """Return the losses of a few windows, or raise what is wrong with them."""
     name = losses.name
     try:
         with torch.enable_grad():
@@ -323,7 +256,7 @@ def _probe(losses: Losses, batch: Batch) -> torch.Tensor:
     if not isinstance(loss, torch.Tensor):
         raise WindowLossError(
             f"{name}.loss returned {type(loss).__name__}; expected a tensor with one "
-            "loss a window."
+            "loss per window."
         )
     if not loss.requires_grad:
         raise WindowLossError(
@@ -334,7 +267,7 @@ def _probe(losses: Losses, batch: Batch) -> torch.Tensor:
         raise ModelError(
             f"{name}.loss is {loss.tolist()} on windows of the data before any training; "
             "the method needs finite losses. Divide the series by a number that brings "
-            "their values near 1, and see that none jumps by many orders of magnitude."
+            "their values near 1, and check that none jumps by many orders of magnitude."
         )
     return loss.detach()
 
@@ -349,11 +282,6 @@ def _check_shape(name: str, loss: torch.Tensor, size: int) -> None:
     )
     raise WindowLossError(
         f"{name}.loss gives {reason}; strata have weights, so the "
-        f"method needs one loss a window, of shape ({size},). Take the mean over all "
+        f"method needs one loss per window, of shape ({size},). Take the mean over all "
         "dimensions but the first."
     )
-
-
-def _probe_windows(windows: WindowIndex, size: int) -> torch.Tensor:
-    """A few windows, spread evenly."""
-    return spread(len(windows), size).to(windows.device)

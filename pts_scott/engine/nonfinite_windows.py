@@ -1,4 +1,4 @@
-"""Faults: losses that are not finite, or fail, and the windows behind them."""
+"""Find the windows behind a fault: a loss or gradient that is non-finite, or fails."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ import torch
 from torch import Tensor
 
 from pts_scott.data.windows import WindowIndex
-from pts_scott.diagnostics.window_gradients import undisturbed
-from pts_scott.engine.gradients import Gradients, Losses, largest_square, squared_norm
+from pts_scott.engine.isolation import evaluation_passes
+from pts_scott.engine.losses import Losses
+from pts_scott.engine.tensors import largest_square, squared_norm
 from pts_scott.errors import shorten
 
 AT_ONCE = 256  # windows of one pass, and those whose gradients are taken one by one
-AT_MOST = 2**16  # windows that are looked at: an anchor may have all there are
+AT_MOST = 2**16  # windows that are searched: an anchor may have all there are
 
 
-def culprits(gradients: Gradients, windows: WindowIndex, numbers: Tensor) -> Tensor:
-    """Some of the windows whose own loss, or gradient, is not finite, or far too large.
+def nonfinite_windows(losses: Losses, windows: WindowIndex, numbers: Tensor) -> Tensor:
+    """Return some of the windows whose own loss or gradient is non-finite or too large.
 
     Parameters
     ----------
-    gradients
-        Of the network, at whose parameters they are looked at.
+    losses
+        The window losses, at the current parameters.
     windows
         The index.
     numbers
-        The windows to look at, the most likely ones first.
+        The windows to search, the most likely ones first.
     """
-    losses = gradients.losses
-    with undisturbed(losses, numbers.device):
+    with evaluation_passes(losses, numbers.device):
         for part in numbers[:AT_MOST].split(AT_ONCE):
             part = part.unique()
             with torch.no_grad():
                 finite = losses(windows.gather(part, losses.fields)).isfinite()
             if not bool(finite.all()):
                 return part[~finite]
-        looked_at = numbers[:AT_ONCE].unique()
-        found = [_finite_gradient(gradients, windows, n[None]) for n in looked_at]
-        return looked_at[~torch.tensor(found, device=numbers.device)]
+        searched = numbers[:AT_ONCE].unique()
+        found = [_has_finite_gradient(losses, windows, n[None]) for n in searched]
+        return searched[~torch.tensor(found, device=numbers.device)]
 
 
-def failing(
+def failing_window(
     losses: Losses, windows: WindowIndex, numbers: Tensor
 ) -> tuple[Tensor, Exception] | None:
-    """A window on whose loss the network fails, and how; None if there is none.
+    """Return a window on whose loss the network raises, and the error; None for none.
 
     Parameters
     ----------
@@ -53,9 +53,9 @@ def failing(
     windows
         The index.
     numbers
-        The windows to look at, the most likely ones first.
+        The windows to search, the most likely ones first.
     """
-    with undisturbed(losses, numbers.device), torch.no_grad():
+    with evaluation_passes(losses, numbers.device), torch.no_grad():
         for part in numbers[:AT_MOST].split(AT_ONCE):
             try:
                 losses(windows.gather(part, losses.fields))
@@ -68,53 +68,51 @@ def failing(
     return None
 
 
-def has_diverged(gradients: Gradients, windows: WindowIndex, probes: Tensor) -> bool:
-    """Return whether windows that were finite before training are not any more.
+def has_diverged(losses: Losses, windows: WindowIndex, probes: Tensor) -> bool:
+    """Return whether windows that were finite before training no longer are.
 
-    What is wrong with them now comes from the parameters and not from the data.
+    Then the parameters are the reason, and not the data.
 
     Parameters
     ----------
-    gradients, windows
+    losses, windows
         Of the run.
     probes
         Windows whose losses and gradients were finite before training.
     """
-    losses = gradients.losses
-    with undisturbed(losses, windows.device):
+    with evaluation_passes(losses, windows.device):
         for number in probes.split(1):
             try:
                 loss = losses(windows.gather(number, losses.fields))
                 if not bool(loss.isfinite().all()):
                     return True
-                if not _finite_gradient(gradients, windows, number):
+                if not _has_finite_gradient(losses, windows, number):
                     return True
-            except Exception:  # the network checks its own numbers, and fails
+            except Exception:  # the network checks its own numbers, and raises
                 return True
     return False
 
 
-def probe_loss(gradients: Gradients, windows: WindowIndex, probes: Tensor) -> float:
+def probe_loss(losses: Losses, windows: WindowIndex, probes: Tensor) -> float:
     """Return the mean loss of some windows in evaluation mode; NaN for none."""
-    losses = gradients.losses
     if not len(probes):
         return math.nan
-    with undisturbed(losses, windows.device), torch.no_grad():
+    with evaluation_passes(losses, windows.device), torch.no_grad():
         return float(losses(windows.gather(probes, losses.fields)).double().mean())
 
 
-def _finite_gradient(gradients: Gradients, windows: WindowIndex, number: Tensor) -> bool:
-    losses = gradients.losses
+def _has_finite_gradient(losses: Losses, windows: WindowIndex, number: Tensor) -> bool:
+    parameters = tuple(losses.trainable().values())
     loss = losses(windows.gather(number, losses.fields)).sum()
-    found = torch.autograd.grad(loss, gradients.parameters, allow_unused=True)
+    found = torch.autograd.grad(loss, parameters, allow_unused=True)
     dense = [g.to_dense() if g.is_sparse else g for g in found if g is not None]
-    return math.isfinite(squared_norm(dense, largest_square(gradients.parameters)))
+    return math.isfinite(squared_norm(dense, largest_square(parameters)))
 
 
 def name_windows(windows: WindowIndex, numbers: Tensor) -> str:
-    """Series and forecast start of some windows, for a message."""
+    """Name the series and forecast start of some windows, for a message."""
     if not len(numbers):
-        return "no single window that was looked at, but their sum"
+        return "no single window that was checked, but their sum"
     series, rows = windows.rows(numbers.cpu().numpy())
     moments = windows.series.timeline.moments[rows]
     return shorten(

@@ -1,42 +1,42 @@
-"""An outer loop taken back: parameters and optimizer state as they were when it began.
-
-Whether a gradient is finite takes a look at all of it, which can be a good part of a
-step's time. Where nobody else asks for its norm, steps are made without that look; if at
-the end of an outer loop the parameters are not finite, or the optimizer's state is not,
-the loop is taken back.
-"""
+"""Rollback: parameters and optimizer state as they were when an outer loop began."""
 
 from __future__ import annotations
 
 import copy
 import math
 import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pts_scott.engine.gradients import Tensors, largest_square, squared_norm
+from pts_scott.engine.tensors import largest_square, squared_norm
+from pts_scott.method.protocol import Tensors
 
-SMALL = 2**26  # bytes of copies that nobody minds
+SMALL = 2**26  # bytes of copies that never matter
 SETS = 3  # copies of all parameters: of themselves, and of a state like Adam's
 
 
-class Undo:
-    """Where an outer loop began.
+def affords_state(parameters: Tensors) -> bool:
+    """Return whether a copy of the optimizer state is small enough to be kept."""
+    size = sum(p.numel() * p.element_size() for p in parameters)
+    return SETS * size <= SMALL
 
-    Of large networks the parameters are kept and no more: the state of their optimizer
-    would take twice that room, and begins anew if a loop is taken back.
+
+class Rollback:
+    """A saved point of training that can be restored.
 
     Parameters
     ----------
     optimizer
-        Whose state is kept, once it has any.
+        Whose state is saved, once it has any.
     parameters
-        What it moves.
-    initialised
-        Whether the optimizer's constructor makes its state, as Adagrad's does. Such a
-        state cannot begin anew and is kept whatever its size.
+        What it updates.
+    with_state
+        Whether to save the optimizer state. Otherwise it is reset by a rollback, which
+        saves two thirds of the memory that Adam would need.
     """
 
     def __init__(
@@ -44,34 +44,65 @@ class Undo:
         optimizer: torch.optim.Optimizer,
         parameters: Tensors,
         *,
-        initialised: bool = False,
+        with_state: bool = True,
     ) -> None:
         self._optimizer = optimizer
         self._parameters = [p.detach() for p in parameters]
-        size = sum(p.numel() * p.element_size() for p in parameters)
-        self._whole = initialised or SETS * size <= SMALL
+        self._with_state = with_state
         self._live: list[Tensor] = []
         self._copies: list[Tensor] = []
-        self._entries: list[tuple[Tensor, dict[str, Any]]] = []  # state at `keep`
+        self._entries: list[tuple[Tensor, dict[str, Any]]] = []  # state at `save`
         self._groups: list[dict[str, Any]] = []
+        self._snapshot: list[Tensor] = []
 
-    def keep(self) -> None:
-        """Remember where everything is."""
-        state = self._optimizer.state if self._whole else {}
+    def save(self, snapshot: Tensors = ()) -> None:
+        """Save the current point.
+
+        Parameters
+        ----------
+        snapshot
+            A copy of the current parameters that stays as it is, where there is one.
+        """
+        state = self._optimizer.state if self._with_state else {}
         self._entries = [(p, _own(values)) for p, values in state.items()]
         self._groups = [_options(group) for group in self._optimizer.param_groups]
         held = (v for _, own in self._entries for v in own.values())
         live = [value for value in held if isinstance(value, Tensor)]
-        live += self._parameters
-        # An optimizer may put another tensor in the place of one.
+        self._snapshot = [tensor.detach() for tensor in snapshot]
+        live += [] if snapshot else self._parameters
+        # An optimizer may replace a tensor of its state by another one.
         if len(live) != len(self._live) or any(map(operator.is_not, live, self._live)):
             self._live, self._copies = live, [torch.empty_like(t) for t in live]
-        torch._foreach_copy_(self._copies, self._live)
+        if live:
+            torch._foreach_copy_(self._copies, live)
 
-    def is_due(self) -> bool:
-        """Whether parameters are not finite, or far too large, or a state is not finite.
+    def restore(self) -> None:
+        """Restore the saved point."""
+        if self._live:
+            torch._foreach_copy_(self._live, self._copies)
+        if self._snapshot:
+            torch._foreach_copy_(self._parameters, self._snapshot)
+        for group, options in zip(
+            self._optimizer.param_groups, self._groups, strict=True
+        ):
+            group.update(options)
+        self._optimizer.state.clear()
+        for parameter, own in self._entries:
+            self._optimizer.state[parameter] = own
 
-        A second moment that has overflowed keeps the parameters where they are, for ever.
+    @contextmanager
+    def rolled_back(self) -> Iterator[None]:
+        """Restore the current point on exit."""
+        self.save()
+        try:
+            yield
+        finally:
+            self.restore()
+
+    def is_needed(self) -> bool:
+        """Return whether parameters are non-finite or far too large, or a state is not.
+
+        A second moment that has overflowed would freeze its parameters for good.
         """
         largest = largest_square(self._parameters)
         if not math.isfinite(squared_norm(self._parameters, largest)):
@@ -87,22 +118,13 @@ class Undo:
         ]
         return bool(state) and not math.isfinite(squared_norm(state))
 
-    def take_back(self) -> None:
-        """Put everything back to where it was."""
-        torch._foreach_copy_(self._live, self._copies)
-        for group, options in zip(
-            self._optimizer.param_groups, self._groups, strict=True
-        ):
-            group.update(options)
-        self._optimizer.state.clear()  # there was none yet, or no room for it
-        for parameter, own in self._entries:
-            self._optimizer.state[parameter] = own
-        if self.is_due():  # a state that was not finite before
-            self._optimizer.state.clear()
+    def reset_state(self) -> None:
+        """Let the optimizer begin anew."""
+        self._optimizer.state.clear()
 
 
 def _own(state: dict[str, Any]) -> dict[str, Any]:
-    """The entries of a parameter's state: tensors as they are, all else copied."""
+    """Return the entries of a parameter's state: tensors as they are, others copied."""
     return {
         name: value if isinstance(value, Tensor) else copy.deepcopy(value)
         for name, value in state.items()

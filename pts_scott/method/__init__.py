@@ -1,1 +1,1 @@
-"""The paper and its family: samplers, directions, early stop, Algorithms 1 and 2."""
+"""The paper and its family: samplers, methods, early stop, Algorithms 1 and 2, output."""

@@ -1,7 +1,8 @@
-"""Callbacks that look at a run and leave it alone."""
+"""Callbacks that observe a run without changing it."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
@@ -11,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class Observer(pl.Callback):
-    """A callback that looks at the module and does not read what is logged.
+    """A callback that reads the module, and not what is logged.
 
     Nothing is logged for it, which for small networks takes as long as a step.
     """
 
 
 class Measurements(Observer):
-    """Measures before training and at equal shares of its budget; the clock stands still.
+    """Measures before training and at equal shares of its budget, the clock stopped.
 
     Parameters
     ----------
@@ -31,8 +32,9 @@ class Measurements(Observer):
         self._made = 0
         self._last = -1  # step of the last measurement
 
+    @abstractmethod
     def measure(self, trainer: pl.Trainer, module: OuterLoopModule) -> None:
-        """Look at the module; what this takes is not training time."""
+        """Read the module; the time this takes is not training time."""
         raise NotImplementedError
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -42,12 +44,11 @@ class Measurements(Observer):
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         """Measure when another share of the budget is used up."""
         if pl_module.spent() >= self._made * self._share - 1e-9:
-            pl_module.clock.stop()
-            self._measure(trainer, pl_module)
-            pl_module.clock.start()
+            with pl_module.clock.stopped():
+                self._measure(trainer, pl_module)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Measure the end, if that was not done just now."""
+        """Measure the end, unless that was done just now."""
         pl_module.clock.stop()
         if self._last < pl_module.steps:
             self._measure(trainer, pl_module)

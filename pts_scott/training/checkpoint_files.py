@@ -1,7 +1,7 @@
-"""Checkpoints as files: written in one go, and read without running what they say.
+"""Checkpoint files: written atomically, and read without executing what they contain.
 
 A crash never leaves half a file in place of a whole one, nor a file that cannot be read
-again in place of one that can. One run at a time writes into a folder.
+again in place of one that can.
 """
 
 from __future__ import annotations
@@ -24,38 +24,31 @@ from pts_scott.errors import (
     CheckpointError,
     CheckpointVersionError,
     DamagedCheckpointError,
-    FolderInUseError,
     ScottWarning,
     UnsafeCheckpointError,
     cause,
 )
-from pts_scott.training.lightning_module import FORMAT, KEY, STATE
-
-try:
-    import fcntl
-except ImportError:  # on Windows
-    fcntl = None  # type: ignore[assignment]
-
-LOCK = ".lock"
+from pts_scott.training.folder_lock import not_written
+from pts_scott.training.run_state import FORMAT, KEY, STATE
 
 
-class _Remembering:
-    """A file that remembers why it could not be written; torch says something else."""
+class _ErrorRecorder:
+    """A file that records why it could not be written; torch reports something else."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.error: OSError | None = None
 
     def write(self, data: Any) -> int:
-        with self._remembered():
+        with self._recorded():
             return self._file.write(data)
 
     def flush(self) -> None:
-        with self._remembered():
+        with self._recorded():
             self._file.flush()
 
     @contextlib.contextmanager
-    def _remembered(self) -> Iterator[None]:
+    def _recorded(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -64,29 +57,29 @@ class _Remembering:
 
 
 def write(checkpoint: Mapping[str, Any], path: str | Path, check: bool = False) -> None:
-    """Write a file that is there as a whole, or not at all.
+    """Write a file as a whole, or not at all.
 
     Parameters
     ----------
     checkpoint
         Tensors and plain values.
     path
-        Where; one that was there before is replaced at the end.
+        Where; an existing file is replaced at the end.
     check
-        Whether to see first that it can be read again.
+        Whether to check first that it can be read again.
 
     Raises
     ------
     CheckpointError
-        If it cannot be written; one that was there before is still there.
+        If it cannot be written; an existing file is kept.
     """
     path = Path(path)
     part = path.with_name(f".{path.name}.part")
-    disk: _Remembering | None = None
+    disk: _ErrorRecorder | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(part, "wb") as file:
-            disk = _Remembering(file)
+            disk = _ErrorRecorder(file)
             torch.save(dict(checkpoint), disk)  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())
@@ -94,7 +87,7 @@ def write(checkpoint: Mapping[str, Any], path: str | Path, check: bool = False) 
             torch.load(part, map_location="cpu", weights_only=True)
         os.replace(part, path)
         _sync(path.parent)
-    except Exception as error:  # torch has its own words for a full disk, and for objects
+    except Exception as error:  # torch has its own errors for a full disk, and objects
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
         before = "; the one before is kept" if os.path.exists(path) else ""
@@ -102,16 +95,16 @@ def write(checkpoint: Mapping[str, Any], path: str | Path, check: bool = False) 
         fault = error if isinstance(error, OSError) else fault
         if fault is None:
             raise CheckpointError(
-                f"a checkpoint cannot be written to {path}: {_what_is_wrong(checkpoint)} "
+                f"a checkpoint cannot be written to {path}: {_bad_part(checkpoint)} "
                 f"holds more than tensors and plain values ({cause(error)}), which could "
-                f"not be read again{before}. Keep lists, dictionaries, numbers, text and "
-                "tensors there."
+                f"not be read again{before}. Store lists, dictionaries, numbers, text "
+                "and tensors there."
             ) from error
-        raise _not_written(path, fault, before) from error
+        raise not_written(path, fault, before) from error
 
 
-def _what_is_wrong(checkpoint: Mapping[str, Any]) -> str:
-    """The part of a checkpoint that cannot be written and read again."""
+def _bad_part(checkpoint: Mapping[str, Any]) -> str:
+    """Name the part of a checkpoint that cannot be written and read again."""
     for name, value in checkpoint.items():
         inner = value.items() if name == "callbacks" else [("", value)]
         for key, content in inner:
@@ -126,7 +119,7 @@ def _what_is_wrong(checkpoint: Mapping[str, Any]) -> str:
 
 
 def _sync(folder: Path) -> None:
-    """Let the folder itself reach the disk; systems that cannot are not asked."""
+    """Flush the folder itself to the disk, on systems that can."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -136,14 +129,14 @@ def _sync(folder: Path) -> None:
 
 
 def read(path: str | Path, map_location: Any = None) -> dict[str, Any]:
-    """Read a checkpoint of a `ScottTrainer`; nothing in it is run.
+    """Read a checkpoint of a `ScottTrainer` without executing anything in it.
 
     Raises
     ------
     CheckpointError
         If there is none, it cannot be opened, or it is another program's.
     DamagedCheckpointError
-        If the file is not whole.
+        If the file is incomplete or altered.
     UnsafeCheckpointError
         If it holds anything but tensors and plain values.
     CheckpointVersionError
@@ -160,7 +153,7 @@ def read(path: str | Path, map_location: Any = None) -> dict[str, Any]:
             f"{path} holds more than tensors and plain values, and reading it could run "
             "someone else's code; it is not read. Start again without it."
         ) from error
-    except Exception as error:  # of files made on purpose, torch says many things
+    except Exception as error:  # crafted files make torch raise almost anything
         raise _damaged(path, cause(error)) from error
     state = checkpoint.get(KEY) if isinstance(checkpoint, dict) else None
     if not isinstance(state, dict) or "format" not in state:
@@ -173,23 +166,23 @@ def read(path: str | Path, map_location: Any = None) -> dict[str, Any]:
         raise CheckpointVersionError(
             f"{path} has format {found!r} of pts_scott "
             f"{state.get('version', 'unknown')}, and this version reads format {FORMAT}; "
-            "go on with the version that wrote it, or start again."
+            "resume with the version that wrote it, or start again."
         )
     for name, kind in STATE.items():
         if not isinstance(state.get(name), kind):
-            raise _damaged(path, f"its {name!r} is not what it was")
+            raise _damaged(path, f"its {name!r} has changed")
     return checkpoint
 
 
 def _check_whole(path: Path) -> None:
-    """Look at the check sums, which torch does not."""
+    """Check the checksums, which torch does not."""
     try:
         with zipfile.ZipFile(path) as file:
             broken = file.testzip()
     except OSError as error:
         raise CheckpointError(
-            f"the checkpoint {path} cannot be opened: {error.strerror or error}. See "
-            "that it may be read, and start again."
+            f"the checkpoint {path} cannot be opened: {error.strerror or error}. Make "
+            "it readable, and start again."
         ) from error
     except Exception as error:
         raise _damaged(path, cause(error)) from error
@@ -204,46 +197,8 @@ def _damaged(path: Path, reason: str) -> DamagedCheckpointError:
     )
 
 
-@contextlib.contextmanager
-def held(folder: str | Path) -> Iterator[None]:
-    """A block in which no other run writes into a folder.
-
-    The lock ends with its process, however that ends. Where locks are not to be had, as
-    on some file systems, two runs are not told apart.
-
-    Raises
-    ------
-    CheckpointError
-        If another run holds it, or nothing can be written there.
-    """
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        file = open(Path(folder) / LOCK, "w")  # noqa: SIM115 (it is closed below)
-    except OSError as error:
-        raise _not_written(folder, error) from error
-    with file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise FolderInUseError(
-                    f"another run is writing its checkpoints to {folder}; wait for it, "
-                    "or give each run a folder of its own."
-                ) from error
-            except OSError:
-                pass
-        yield
-
-
-def _not_written(path: str | Path, error: OSError, before: str = "") -> CheckpointError:
-    return CheckpointError(
-        f"a checkpoint cannot be written to {path}: {error.strerror or error}{before}. "
-        "Make room, or choose another folder."
-    )
-
-
 class CheckpointFiles(CheckpointIO):
-    """How Lightning writes and reads checkpoints here, its own callbacks' included.
+    """How Lightning writes and reads checkpoints here, including its callbacks'.
 
     Parameters
     ----------
@@ -261,7 +216,7 @@ class CheckpointFiles(CheckpointIO):
 
     @contextlib.contextmanager
     def tolerant(self) -> Iterator[None]:
-        """A block in which a failure is kept in ``error``, and nothing is raised.
+        """Store a failure in ``error`` and raise nothing.
 
         Lightning's processes wait for each other after one of them has written.
         """
@@ -275,7 +230,7 @@ class CheckpointFiles(CheckpointIO):
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
         try:
-            # Once in a run: whether what callbacks keep can be read again.
+            # Once per run: whether the state of callbacks can be read again.
             write(checkpoint, path, check=not self._checked)
             self._checked = True
             self._written.add(Path(path).resolve())

@@ -1,8 +1,8 @@
-"""Checkpoints: a run written down, so that it goes on exactly where it was.
+"""Checkpoints: when a run is saved, so that it resumes exactly where it was.
 
-What a checkpoint holds is Lightning's (parameters, optimizer, scheduler, callbacks, its
-loops) and, under the name of this package, the outer loops' own state. Here is when it is
-written; how, is in `checkpoint_files`.
+A checkpoint holds Lightning's part (parameters, optimizer, scheduler, callbacks, its
+loops) and, under the name of this package, `run_state.RunState`. How the file is written
+is in `checkpoint_files`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from pts_scott.errors import (
     ScottWarning,
 )
 from pts_scott.training.callbacks import Observer
-from pts_scott.training.checkpoint_files import CheckpointFiles, held
+from pts_scott.training.checkpoint_files import CheckpointFiles
+from pts_scott.training.folder_lock import locked_folder
 from pts_scott.training.lightning_module import OuterLoopModule
 
 FILE = "last.ckpt"
@@ -35,21 +36,21 @@ SHARE = 0.02  # of training time that checkpoints by the clock may take
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Where and how often a run is written down.
+    """Where and how often a run is saved.
 
     Parameters
     ----------
     folder
-        The checkpoint is ``last.ckpt`` in it; the next one takes its place.
+        The checkpoint is ``last.ckpt`` in it; the next one replaces it.
     minutes
-        Minutes of training between two checkpoints; None for none by the clock. More
-        pass where writing takes more than a fiftieth of them.
+        Minutes of training between two checkpoints; None for none by the clock. The
+        interval is longer if writing takes more than a fiftieth of it.
     steps
         Steps between two checkpoints, in place of minutes. They are written between
         outer loops.
     on_error
-        What to do where a checkpoint cannot be written, as on a full disk: "warn" and
-        go on, or "stop", which ends training with the parameters so far.
+        What to do if a checkpoint cannot be written, as on a full disk: "warn" and
+        continue, or "stop", which ends training with the parameters so far.
     """
 
     folder: str | Path
@@ -72,7 +73,7 @@ class Checkpoints:
         one_of("on_error", self.on_error, ("warn", "stop"))
 
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """By this GluonTS writes the settings down, as part of an estimator."""
+        """Return the arguments that GluonTS serialises, as part of an estimator."""
         return (), {**self.__dict__, "folder": str(self.folder)}
 
     @property
@@ -81,14 +82,14 @@ class Checkpoints:
         return Path(self.folder).expanduser() / FILE
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """A block in which the folder is this run's alone.
+    def locked(self) -> Iterator[None]:
+        """Reserve the folder for this run.
 
-        That it cannot be written to is said before training, not after ten minutes.
+        If it cannot be written to, that is said before training, not ten minutes later.
         """
         with ExitStack() as stack:
             try:
-                stack.enter_context(held(self.path.parent))
+                stack.enter_context(locked_folder(self.path.parent))
             except FolderInUseError:
                 raise
             except CheckpointError as error:
@@ -99,7 +100,7 @@ class Checkpoints:
 
     @classmethod
     def of(cls, given: Any) -> Checkpoints | None:
-        """What a user means by ``checkpoint=``: a folder, or how often."""
+        """Return the settings that a user's ``checkpoint=`` means."""
         if given is None or isinstance(given, cls):
             return given
         if isinstance(given, str | Path):
@@ -109,7 +110,7 @@ class Checkpoints:
         )
 
 
-class WriteCheckpoints(Observer):
+class CheckpointWriter(Observer):
     """Writes checkpoints between outer loops, and a last one at the end.
 
     Parameters
@@ -126,32 +127,32 @@ class WriteCheckpoints(Observer):
         self._steps = 0
         self._seconds = 0.0
         self._cost = 0.0
-        self._stopped = False  # whether what was written last is an interruption
+        self._stopped = False  # whether the last checkpoint was due to an interruption
         #: Checkpoints written, and the seconds that they took.
         self.count = 0
         self.seconds = 0.0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Count from what a resumed run has behind it."""
+        """Count from where a resumed run continues."""
         assert isinstance(pl_module, OuterLoopModule)
         self._steps, self._seconds = pl_module.steps, pl_module.seconds
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Between two outer loops nothing is under way: neither anchor nor epoch end."""
+        """Save between two outer loops, where no anchor or epoch end is in progress."""
         module: OuterLoopModule = pl_module
         if not module.epoch_is_full() and (module.interrupted or self._is_due(module)):
             self._stopped = module.interrupted
             self._save(trainer, module)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        """Write the end of a run, so that starting it again finds it finished.
+        """Save the end of a run, so that starting it again finds it finished.
 
-        One that was interrupted is written already, unless that was in its last loop.
+        An interrupted run is saved already, unless that was in its last loop.
         """
         if not (pl_module.interrupted and self._stopped):
-            pl_module.finished = True
+            pl_module.state.finished = True
             self._save(trainer, pl_module)
 
     def _is_due(self, module: OuterLoopModule) -> bool:
@@ -168,8 +169,8 @@ class WriteCheckpoints(Observer):
         began = time.perf_counter()
         with self._files.tolerant(), module.between_loops():
             trainer.save_checkpoint(self._settings.path, weights_only=False)
-        cost = time.perf_counter() - began if module.processes.first else 0.0
-        (self._cost,) = module.processes.sums([cost])  # by which all decide alike
+        cost = time.perf_counter() - began if module.processes.is_first else 0.0
+        (self._cost,) = module.processes.sums([cost])  # so that all decide alike
         self._steps, self._seconds = module.steps, module.seconds
         self.seconds += self._cost
         self.count += self._files.error is None
@@ -178,9 +179,9 @@ class WriteCheckpoints(Observer):
         module.clock.start()
 
     def _report(self, module: OuterLoopModule, error: CheckpointError) -> None:
-        stops = self._settings.on_error == "stop" and not module.finished
-        goes_on = "Training ends here" if stops else "Training goes on without"
-        warnings.warn(f"{error} {goes_on}.", ScottWarning, stacklevel=2)
+        stops = self._settings.on_error == "stop" and not module.state.finished
+        outcome = "Training ends here" if stops else "Training continues without"
+        warnings.warn(f"{error} {outcome}.", ScottWarning, stacklevel=2)
         if stops:
             self._stopped = True
             module.interrupt()

@@ -1,6 +1,6 @@
 """Lightning's DDP strategy without the wrapper that reduces every backward pass.
 
-An inner step has two passes and needs one reduction, of v. So the processes, their
+An inner step has two passes and needs one all-reduce, of v. So the processes, their
 environment and their launch are Lightning's, and the sum is `ProcessGroup`'s.
 """
 
@@ -13,8 +13,8 @@ import torch.distributed as dist
 from lightning.pytorch.strategies import DDPStrategy
 
 
-def is_shared(strategy: Any) -> bool:
-    """Whether what a user gives as ``strategy`` means several processes."""
+def is_distributed(strategy: Any) -> bool:
+    """Return whether a user's ``strategy`` means several processes."""
     return strategy == "ddp" or type(strategy) is DDPStrategy
 
 
@@ -23,7 +23,7 @@ class SharedGradients(DDPStrategy):
 
     @classmethod
     def like(cls, strategy: Any) -> SharedGradients:
-        """One that waits as long for a process, and by the same means, as the given."""
+        """Make one with the timeout and the process group backend of a given one."""
         if not isinstance(strategy, DDPStrategy):
             return cls()
         return cls(

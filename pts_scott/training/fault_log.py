@@ -1,4 +1,4 @@
-"""What went wrong in a run: steps that were skipped, and a loss that diverges."""
+"""The faults of a run: steps that were skipped, and a loss that diverges."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from typing import Any
 import torch
 
 from pts_scott.data.windows import WindowIndex
-from pts_scott.engine.gradients import Gradients
+from pts_scott.engine.losses import Losses
 from pts_scott.engine.nonfinite_windows import (
-    culprits,
     has_diverged,
     name_windows,
+    nonfinite_windows,
     probe_loss,
 )
 from pts_scott.errors import FaultWarning, ScottWarning
-from pts_scott.method.scott import OuterLoop
+from pts_scott.method.protocol import LoopReport
 
-DIVERGED = 100.0  # times its first size: a loss from which no run has come back
-NAMED = 10  # faults whose windows are looked for, which takes its time
+DIVERGED = 100.0  # times its first size: no run has recovered from such a loss
+NAMED = 10  # faults whose windows are searched for, which takes time
 
 
 class FaultLog:
-    """Counts the steps of a run that were skipped, and says whose fault it was.
+    """Counts the steps of a run that were skipped, and names the windows behind them.
 
     Parameters
     ----------
-    gradients, windows
+    losses, windows
         By which the windows behind a fault are found.
     limit
         Steps in a row that may be skipped before training ends.
-    speaks
+    may_warn
         Whether this process is the one that gives warnings.
     """
 
     def __init__(
         self,
-        gradients: Gradients,
+        losses: Losses,
         windows: WindowIndex,
         limit: int,
-        speaks: Callable[[], bool],
+        may_warn: Callable[[], bool],
     ) -> None:
-        self._gradients, self._windows = gradients, windows
-        self._limit, self._speaks = limit, speaks
+        self._losses, self._windows = losses, windows
+        self._limit, self._may_warn = limit, may_warn
         #: Steps that were skipped so far.
         self.skipped = 0
-        #: Whether so many in a row were, that training ends.
+        #: Whether training ends because too many steps in a row were skipped.
         self.gave_up = False
         self._in_a_row = 0
         self._faults = 0
@@ -58,34 +58,30 @@ class FaultLog:
         self._probe_loss = math.nan
 
     def begin(self, probes: torch.Tensor) -> None:
-        """Remember what is finite before the first step.
-
-        Parameters
-        ----------
-        probes
-            Windows whose losses and gradients are.
-        """
+        """Remember windows whose losses and gradients are finite before training."""
         self._probes = probes
-        self._probe_loss = probe_loss(self._gradients, self._windows, probes)
+        self._probe_loss = probe_loss(self._losses, self._windows, probes)
 
-    def see(self, report: OuterLoop, losses: list[float], steps: int) -> None:
-        """Look at an outer loop.
+    def has_diverged(self) -> bool:
+        """Return whether windows that were finite before training no longer are."""
+        return has_diverged(self._losses, self._windows, self._probes)
+
+    def record(self, report: LoopReport, steps: int) -> None:
+        """Record the faults of an outer loop.
 
         Parameters
         ----------
         report
             What it did.
-        losses
-            Of its steps; NaN for one that was skipped.
         steps
             Steps of the run so far, these included.
         """
-        finite = [not math.isnan(loss) for loss in losses]
+        finite = [not math.isnan(loss) for loss in report.losses]
         if all(finite):
-            self._in_a_row = 0 if finite else self._in_a_row  # no step says nothing
+            self._in_a_row = 0 if finite else self._in_a_row  # no step proves nothing
             return
         self._faults += 1
-        if report.undone:  # no step of it is left
+        if report.rolled_back:
             self.skipped += len(finite)
             self._in_a_row += 1
         else:
@@ -96,59 +92,57 @@ class FaultLog:
         if self._in_a_row >= self._limit:
             self.gave_up = True
             self._warn(
-                f"training ends: {self._in_a_row} steps in a row were not finite. The "
+                f"training ends: {self._in_a_row} steps in a row were non-finite. The "
                 "parameters are those before them.",
                 FaultWarning,
             )
 
-    def _warn_skipped_step(self, report: OuterLoop, first: int, steps: int) -> None:
-        """Warn of windows that are not finite, or once that training diverges."""
+    def _warn_skipped_step(self, report: LoopReport, first: int, steps: int) -> None:
+        """Warn of non-finite windows, or once that training diverges."""
         if self._diverged:
             return
-        number = steps - report.steps + first + 1
+        number = steps - len(report.steps) + first + 1
         if self._faults <= NAMED:
-            bad = self._culprits(report, first)
-            if has_diverged(self._gradients, self._windows, self._probes):
+            bad = self._find_windows(report, first)
+            if self.has_diverged():
                 self._diverged = True
                 self._warn(
                     f"training diverges: step {number} was skipped, because its loss or "
-                    "gradient is not finite, or far too large, and so are those of "
+                    "gradient is non-finite or far too large, and so are those of "
                     "windows that were finite before training. Lower learning_rate, or "
                     "set clip_gradient. Further steps are skipped without a warning.",
                     FaultWarning,
                 )
                 return
-            origin = (
-                f"comes from {name_windows(self._windows, bad)}. Look at these values"
-            )
+            origin = f"comes from {name_windows(self._windows, bad)}. Check these values"
         elif self._faults & (self._faults - 1) == 0:  # later at every power of two
-            origin = f"is the {self._faults}th fault. Look at the data"
+            origin = f"is the {self._faults}th fault. Check the data"
         else:
             return
         self._warn(
-            f"step {number} was skipped, because its loss or gradient is not finite, or "
+            f"step {number} was skipped, because its loss or gradient is non-finite or "
             f"far too large; it {origin}, lower learning_rate, or set clip_gradient "
             f"({self.skipped} of {steps} steps were skipped so far).",
             FaultWarning,
         )
 
-    def _culprits(self, report: OuterLoop, first: int) -> torch.Tensor:
+    def _find_windows(self, report: LoopReport, first: int) -> torch.Tensor:
         """Find the windows behind a fault at a step of an outer loop."""
-        # The step before may have done it, if nobody looked at its gradient.
-        numbers = list(report.windows[max(0, first - 1) : first + 1])
+        # The step before may be the cause, if its gradient was not checked.
+        numbers = [s.windows for s in report.steps[max(0, first - 1) : first + 1]]
         if report.anchor_windows is not None:
             numbers.append(report.anchor_windows)
-        return culprits(self._gradients, self._windows, torch.cat(numbers))
+        return nonfinite_windows(self._losses, self._windows, torch.cat(numbers))
 
-    def see_loss(self, loss: float, steps: int) -> None:
+    def record_loss(self, loss: float, steps: int) -> None:
         """Warn once that a loss diverges."""
         if math.isnan(self._first_loss):
             self._first_loss = loss
         rise = loss - self._first_loss
         if self._diverged or rise <= DIVERGED * max(abs(self._first_loss), 1.0):
             return
-        # Other windows than at first may have larger losses: ask the same ones again.
-        now = probe_loss(self._gradients, self._windows, self._probes)
+        # Other windows than at first may have larger losses: evaluate the same ones.
+        now = probe_loss(self._losses, self._windows, self._probes)
         if now - self._probe_loss <= DIVERGED * max(abs(self._probe_loss), 1.0):
             return
         self._diverged = True
@@ -160,22 +154,22 @@ class FaultLog:
         )
 
     def _warn(self, message: str, category: type[Warning]) -> None:
-        if self._speaks():
+        if self._may_warn():
             warnings.warn(message, category, stacklevel=4)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was counted so far."""
+        """Return what was counted so far."""
         names = ("skipped", "gave_up", "_in_a_row", "_faults", "_first_loss", "_diverged")
         return {name.removeprefix("_"): getattr(self, name) for name in names}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from a saved state."""
         for name in ("skipped", "gave_up"):
             setattr(self, name, state[name])
         for name in ("in_a_row", "faults", "first_loss", "diverged"):
             setattr(self, f"_{name}", state[name])
 
-    def go_on(self) -> None:
-        """Forget that training was given up: it is tried again."""
+    def retry(self) -> None:
+        """Forget that training was given up: a resumed run tries again."""
         if self.gave_up:
             self.gave_up, self._in_a_row = False, 0

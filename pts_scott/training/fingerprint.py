@@ -1,6 +1,6 @@
-"""What tells a run from another: model, data and settings, each a table.
+"""The fingerprint of a run: model, data and settings, each a table.
 
-A checkpoint goes on with the run that wrote it, and with no other.
+A checkpoint is resumed by the run that wrote it, and by no other.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import numpy as np
 import torch
 
 from pts_scott.data.windows import WindowIndex, spread
-from pts_scott.engine.gradients import Losses
+from pts_scott.engine.losses import Losses
 from pts_scott.errors import CheckpointMismatchError
 from pts_scott.strata.partition import Strata
 
-SAMPLE = 4096  # values, windows or names by which data are told from other data
+SAMPLE = 4096  # values, windows or names that identify data
 
-Identity = dict[str, dict[str, Any]]
+Fingerprint = dict[str, dict[str, Any]]
 
 
-def identity_of(
+def fingerprint_of(
     losses: Losses,
     windows: WindowIndex,
     strata: Strata | None,
     validation: WindowIndex | None,
     settings: dict[str, Any],
-) -> Identity:
-    """The tables of a run that begins."""
+) -> Fingerprint:
+    """Return the tables of a run that begins."""
     parameters = {
         name: f"{str(p.dtype).removeprefix('torch.')} {list(p.shape)}"
         for name, p in losses.named_parameters()
@@ -51,7 +51,7 @@ def identity_of(
 
 def _table(windows: WindowIndex) -> dict[str, Any]:
     series = windows.series
-    # Some of them, spread evenly: to read all would take long on large data.
+    # Some of them, evenly spaced: reading all would take long on large data.
     values = series.values[spread(len(series.values), SAMPLE).to(series.values.device)]
     some = spread(len(series.item_ids), SAMPLE).tolist()
     _, rows = windows.rows(spread(len(windows), SAMPLE).numpy())
@@ -68,7 +68,7 @@ def _table(windows: WindowIndex) -> dict[str, Any]:
 
 
 def _membership(strata: Strata) -> str:
-    """Sizes of the strata, and some of the windows in their order."""
+    """Return a digest of the strata's sizes and some of their windows."""
     places = spread(int(strata.sizes.sum()), SAMPLE).to(strata.sizes.device)
     tensors = (strata.sizes, strata.sorted.windows(places))
     return _digest(np.ascontiguousarray(t.cpu().numpy()).tobytes() for t in tensors)
@@ -86,25 +86,25 @@ def _digest(pieces: Iterable[bytes]) -> str:
 
 
 def describe_optimizer(optimizer: torch.optim.Optimizer) -> str:
-    """An optimizer's kind and options, for one that a user's function has made."""
+    """Return the class and options of an optimizer that a user's function made."""
     groups = [
         {**group, "params": len(group["params"])} for group in optimizer.param_groups
     ]
     return f"{type(optimizer).__name__} {groups}"
 
 
-def check_same_run(found: Identity, expected: Identity) -> None:
+def check_same_run(found: Fingerprint, expected: Fingerprint) -> None:
     """Refuse the checkpoint of another run.
 
     Parameters
     ----------
     found, expected
-        What identifies the run of the checkpoint, and the one that begins.
+        Fingerprints of the checkpoint's run, and of the one that begins.
 
     Raises
     ------
     CheckpointMismatchError
-        With the first thing that differs.
+        With the first difference.
     """
     for part, table in expected.items():
         theirs = found.get(part, {})
@@ -114,7 +114,7 @@ def check_same_run(found: Identity, expected: Identity) -> None:
             if here == there:
                 continue
             differs = f"is {there} in it and {here} here"
-            if str(here).startswith("#"):  # a digest, which tells nobody anything
+            if str(here).startswith("#"):  # a digest, which means nothing to a person
                 differs = "are not those that it was written with"
             raise CheckpointMismatchError(
                 f"the checkpoint is of another run: {part}, {name}, {differs}. Choose "

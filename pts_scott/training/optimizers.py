@@ -1,4 +1,4 @@
-"""Optimizers: by name, as a class, or made by a user's own function."""
+"""Optimizers: by name, as a class, or from a user's function."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from pts_scott._utils.arguments import one_of
-from pts_scott.engine.gradients import is_dense
+from pts_scott.engine.tensors import is_dense
 from pts_scott.errors import ArgumentError, cause
 
 OptimizerFactory = Callable[[list[nn.Parameter]], Optimizer]
 
-# One needs a closure that computes the loss again, the other gradients that are sparse.
+# One needs a closure that recomputes the loss, the other sparse gradients.
 UNSUPPORTED: tuple[type[Optimizer], ...] = (torch.optim.LBFGS, torch.optim.SparseAdam)
 
 
@@ -36,7 +36,7 @@ def _is_class(value: Any) -> bool:
 #: The optimizers of ``torch.optim``, by their names in lower case.
 OPTIMIZERS: dict[str, Any] = _known()
 
-#: Of these torch has one kernel for all parameters, on devices of these types.
+#: Optimizers with a fused kernel for all parameters, and the devices that have it.
 FUSED: dict[type[Optimizer], tuple[str, ...]] = {
     torch.optim.SGD: ("cpu", "cuda"),
     torch.optim.Adam: ("cpu", "cuda"),
@@ -53,8 +53,8 @@ def check_optimizer(given: Any, arguments: Mapping[str, Any]) -> Any:
     given
         A name, a class or a function.
     arguments
-        What the user passed of ``learning_rate`` and ``weight_decay``. A function sets
-        them itself, so it must not be given any.
+        The ``learning_rate`` and ``weight_decay`` that the user passed. A function sets
+        its own, so it must not be given any.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def check_optimizer(given: Any, arguments: Mapping[str, Any]) -> Any:
         refused = [n for n in arguments if _OPTIONS[n] not in accepted]
         if refused:
             raise ArgumentError(
-                f"{refused[0]}={arguments[refused[0]]!r} has no place in "
+                f"{refused[0]}={arguments[refused[0]]!r} does not apply to "
                 f"{given.__name__}, which takes no {_OPTIONS[refused[0]]}; leave it out."
             )
         return given
@@ -108,11 +108,11 @@ def make_optimizer(
     Parameters
     ----------
     given
-        What `check_optimizer` has accepted.
+        What `check_optimizer` accepted.
     parameters
-        What to train.
+        The parameters to train.
     learning_rate, weight_decay
-        Options of an optimizer that is known by name or class.
+        Options of an optimizer given by name or class.
     fusable
         Whether torch's fused kernels may be used.
 
@@ -134,7 +134,7 @@ def make_optimizer(
     accepted = inspect.signature(kind).parameters
     options = {name: value for name, value in options.items() if name in accepted}
     place = parameters[0].device.type
-    # Fused kernels walk through memory as if a parameter filled it.
+    # Fused kernels assume that a parameter fills its memory.
     if fusable and place in FUSED.get(kind, ()) and all(map(is_dense, parameters)):
         options["fused"] = True
     try:
@@ -142,7 +142,7 @@ def make_optimizer(
     except (TypeError, ValueError) as error:
         raise ArgumentError(
             f"{kind.__name__}(parameters, {_written(options)}) fails: {cause(error)}. "
-            "Pass a function that makes the optimizer as you want it."
+            "Pass a function that makes the optimizer instead."
         ) from error
 
 

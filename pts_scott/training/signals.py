@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: once ends training in good order, twice at once."""
+"""Ctrl-C and SIGTERM: the first ends training gracefully, the second at once."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ Stop = Callable[[], None]
 
 @contextmanager
 def interruptible(stop: Stop) -> Iterator[None]:
-    """A block in which the first Ctrl-C calls ``stop``, and the second interrupts.
+    """Let the first Ctrl-C call ``stop``, and the second interrupt.
 
-    Elsewhere than in the main thread, which alone hears of it, nothing changes; nor where
-    it is ignored, as by a program that was started in the background.
+    Nothing changes outside the main thread, which alone receives signals, nor where
+    Ctrl-C is ignored, as by a program that was started in the background.
     """
     before = signal.getsignal(signal.SIGINT)
-    if not _is_heard(signal.SIGINT):
+    if not _is_handled(signal.SIGINT):
         yield
         return
-    _hear(signal.SIGINT, "Ctrl-C", stop, signal.default_int_handler)
+    _handle(signal.SIGINT, "Ctrl-C", stop, signal.default_int_handler)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def hear_termination(stop: Stop) -> None:
-    """Let the first SIGTERM call ``stop``; the second ends the process.
+def stop_on_termination(stop: Stop) -> None:
+    """Let the first SIGTERM call ``stop``, and the second end the process.
 
-    Batch systems send it some time before they kill. To be called when Lightning has
-    installed its own answer, in which processes wait for each other in the midst of what
-    they do; it puts back what was before when its trainer ends.
+    Batch systems send it some time before they kill. Call this after Lightning has
+    installed its own handler, in which processes would wait for each other in the middle
+    of a step; Lightning restores the handler before its own when its trainer ends.
     """
-    if _is_heard(signal.SIGTERM):
-        _hear(signal.SIGTERM, "SIGTERM", stop, signal.SIG_DFL)
+    if _is_handled(signal.SIGTERM):
+        _handle(signal.SIGTERM, "SIGTERM", stop, signal.SIG_DFL)
 
 
-def _is_heard(number: signal.Signals) -> bool:
+def _is_handled(number: signal.Signals) -> bool:
     here = threading.current_thread() is threading.main_thread()
     return here and signal.getsignal(number) not in (signal.SIG_IGN, None)
 
 
-def _hear(
+def _handle(
     number: signal.Signals,
     name: str,
     stop: Stop,
@@ -57,7 +57,7 @@ def _hear(
     def first(_: int, __: FrameType | None) -> None:
         signal.signal(number, afterwards)
         logger.warning(
-            "%s: training ends with the current outer loop and returns what it has; the "
+            "%s: training ends with the current outer loop and returns its result; a "
             "second one ends it at once.",
             name,
         )

@@ -1,8 +1,8 @@
-"""How many threads to train with on the CPU.
+"""How many CPU threads to train with.
 
-Small operators gain nothing from a second thread, and wait for each other when
-somebody else uses the machine: on two busy cores, two threads were measured to be
-between 1.3 and 100 times slower than one, and at best 1.6 times faster on idle ones.
+Small operators gain nothing from a second thread, and wait for each other when other
+programs use the machine: on two busy cores, two threads were measured to be between 1.3
+and 100 times slower than one, and at best 1.6 times faster on idle ones.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ LARGE_STEP = 1e8  # parameters × windows (× steps of a recurrent layer)
 
 
 def is_large_step(network: nn.Module, batch_size: int, context_length: int) -> bool:
-    """Whether arithmetic is most of a step's time, and not what surrounds it."""
+    """Return whether arithmetic takes most of a step's time, and not overhead."""
     known = (p for p in network.parameters() if not is_lazy(p))
     work = batch_size * sum(p.numel() for p in known)
     return work * (context_length if is_recurrent(network) else 1) >= LARGE_STEP
 
 
 def is_recurrent(network: nn.Module) -> bool:
-    """Whether the network has layers of torch's own recurrent kind."""
+    """Return whether the network has one of torch's recurrent layers."""
     return any(isinstance(module, nn.RNNBase) for module in network.modules())
 
 
 def choose_threads(network: nn.Module, batch_size: int, context_length: int) -> int:
-    """A number of threads that is never far from the best.
+    """Return a number of threads that is never far from the best.
 
-    What the environment sets with OMP_NUM_THREADS is kept. Otherwise one, but half of
-    the cores where there are more than two and a step is large enough to share.
+    OMP_NUM_THREADS is respected. Otherwise one, but half of the cores where there are
+    more than two and a step is large enough to share.
     """
     if os.environ.get("OMP_NUM_THREADS"):
         return torch.get_num_threads()
@@ -44,7 +44,7 @@ def choose_threads(network: nn.Module, batch_size: int, context_length: int) -> 
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -52,7 +52,7 @@ def available_cores() -> int:
 
 @contextmanager
 def limited_threads(number: int) -> Iterator[None]:
-    """A block with that many threads, and the old number after it."""
+    """Use that many threads, and the old number again on exit."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:

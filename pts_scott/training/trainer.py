@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import math
-import os
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -17,8 +15,6 @@ import lightning.pytorch as pl
 import pandas as pd
 import torch
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
-from lightning.pytorch.plugins import MixedPrecision
-from lightning.pytorch.plugins.io import CheckpointIO
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -32,60 +28,54 @@ from pts_scott._utils.arguments import (
 from pts_scott._utils.rng import Generators, fresh_seed, isolated
 from pts_scott.backends import backend
 from pts_scott.data.windows import WindowIndex, require_windows
-from pts_scott.engine.distributed import told_apart
-from pts_scott.engine.gradients import Gradients, Losses
-from pts_scott.engine.model_checks import (
-    check_model,
-    training_effects,
-    uncompilable,
-)
+from pts_scott.engine.losses import Losses
+from pts_scott.engine.model_checks import check_model
+from pts_scott.engine.processes import raise_on_lost_process
+from pts_scott.engine.training_effects import TrainingEffects, training_effects
 from pts_scott.errors import (
     ArgumentError,
-    CheckpointMismatchError,
     ModelError,
     ScottWarning,
     about_validation_data,
 )
-from pts_scott.method.scott import METHODS, Settings
+from pts_scott.method.hyperparameters import Hyperparameters
+from pts_scott.method.methods import METHODS, Method
 from pts_scott.strata.partition import Strata, default_stratifier
 from pts_scott.strata.stratifier import Stratifier
-from pts_scott.training.budget import Budget, History
+from pts_scott.training.budget import Budget
 from pts_scott.training.checkpoint_files import CheckpointFiles
-from pts_scott.training.checkpoint_files import read as read_checkpoint
-from pts_scott.training.checkpoints import Checkpoints, WriteCheckpoints
-from pts_scott.training.ddp_strategy import SharedGradients, is_shared
-from pts_scott.training.fingerprint import check_same_run, describe_optimizer, identity_of
-from pts_scott.training.lightning_module import KEY, OuterLoopModule, Plan
+from pts_scott.training.checkpoints import Checkpoints, CheckpointWriter
+from pts_scott.training.compile_policy import decide_compilation
+from pts_scott.training.fingerprint import describe_optimizer, fingerprint_of
+from pts_scott.training.history import History
+from pts_scott.training.lightning_assembly import LightningOptions
+from pts_scott.training.lightning_module import OuterLoopModule
 from pts_scott.training.optimizers import (
     OptimizerFactory,
     check_optimizer,
     make_optimizer,
     serialisable,
 )
+from pts_scott.training.plan import Plan
+from pts_scott.training.resume import checkpoint_to_resume
+from pts_scott.training.runner import OuterLoopRunner
 from pts_scott.training.signals import interruptible
-from pts_scott.training.threads import (
-    choose_threads,
-    is_large_step,
-    is_recurrent,
-    limited_threads,
-)
+from pts_scott.training.threads import choose_threads, limited_threads
 from pts_scott.training.trainer_checks import (
-    MIXED,
+    check_coefficient,
+    check_compile,
+    check_gamma,
     check_other_writers,
+    check_scheduler,
+    check_stratifier,
+    check_threads,
     check_trainer_kwargs,
     check_validation,
-    has_compiler,
-    lightning_accelerator,
+    optional,
     resolve_device,
 )
 
 SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
-
-# Compiling takes tens of seconds, and saves two to five milliseconds in each step of a
-# small network (benchmarks/steps.py). The rule is fixed, not timed: compiled and eager
-# runs round differently, and one seed must give one result.
-STEPS_THAT_REPAY_COMPILING = 10_000
-SECONDS_THAT_REPAY_COMPILING = 60.0
 
 
 class ScottTrainer(backend.TrainerBase):
@@ -124,13 +114,12 @@ class ScottTrainer(backend.TrainerBase):
         c of the control variate: 1 is the paper's method, 0 the plain optimizer;
         "linear" goes from 1 to 0 as the budget is used up.
     epochs, num_batches_per_epoch
-        Epochs and steps an epoch. An anchor's inner steps are not cut where an epoch
-        ends: of epochs shorter than ``inner_steps``, those that end within them are
-        counted, without a validation of their own. With epochs=None a budget ends
-        training.
+        Epochs, and steps per epoch. An anchor's inner steps are not cut where an epoch
+        ends: epochs shorter than ``inner_steps`` that end within them are counted, but
+        have no validation of their own. With epochs=None a budget ends training.
     time_budget
-        Seconds of training: sampling, anchors, both passes and updates; not
-        evaluation, not compilation.
+        Seconds of training: sampling, anchors, both passes and updates; neither
+        evaluation nor compilation.
     gradient_budget
         Gradients computed in all; never exceeded.
     output
@@ -143,11 +132,11 @@ class ScottTrainer(backend.TrainerBase):
         that torch reports as available and Lightning knows, as "mps".
     compile
         Whether to compile the steps; "auto" where the number of steps repays it. A
-        compiled network is taken as it is when training starts: attributes of it that
-        a callback changes later are not seen.
+        network is compiled as it is when training starts: later changes of its
+        attributes by a callback are not seen.
     threads
-        Threads of the CPU; "auto" for what OMP_NUM_THREADS says, otherwise for one,
-        or half of more than two cores if steps are large.
+        CPU threads; "auto": OMP_NUM_THREADS if it is set, otherwise one, or half of
+        more than two cores if steps are large.
     seed
         Seed of everything random; None for a new one each time.
     trainer_kwargs
@@ -156,22 +145,21 @@ class ScottTrainer(backend.TrainerBase):
         A folder for checkpoints, written every ten minutes and at the end, or
         ``Checkpoints(folder, minutes=10)`` with other settings; None for none.
     resume
-        Whether to go on from the checkpoint in that folder, if there is one: the run
+        Whether to resume from the checkpoint in that folder, if there is one: the run
         then ends as it would have without the interruption, to the bit on the CPU. A
-        run that was finished is read and not trained again, unless its budget is now
-        larger.
+        finished run is read and not trained again, unless its budget is now larger.
     skip_limit
-        A step whose loss or gradient is not finite is skipped, with a warning that names
-        its windows, and the anchor is drawn anew; after this many in a row training
+        A step whose loss or gradient is non-finite is skipped, with a warning that names
+        its windows, and the next anchor is drawn; after this many in a row training
         ends, with the parameters before them.
 
     Attributes
     ----------
     history : pandas.DataFrame
-        One row for each outer loop of the last run: step, outer, epoch, gradients,
+        One row per outer loop of the last run: step, outer, epoch, gradients,
         anchors, seconds, train_loss (mean over the outer loop's mini-batches),
-        val_loss, update_norm (‖v‖ of its last step, before clipping), skipped (steps that
-        were not finite, so far), compile_seconds (of the whole run, not contained in
+        val_loss, update_norm (‖v‖ of its last step, before clipping), skipped
+        (non-finite steps so far), compile_seconds (of the whole run, not contained in
         seconds).
     strata : Strata or None
         The strata of the last run.
@@ -184,11 +172,11 @@ class ScottTrainer(backend.TrainerBase):
     compiled : bool
         Whether the steps of the last run were compiled.
     compile_fallback : str or None
-        Why the last run was not compiled although it was to be; None otherwise.
+        Why the last run was not compiled although it should have been; None otherwise.
     interrupted, gave_up : bool
         Whether the last run was ended by Ctrl-C (or by a checkpoint that could not be
-        written, if that is asked for), or by ``skip_limit`` steps in a row that were not
-        finite.
+        written, with ``on_error="stop"``), or by ``skip_limit`` non-finite steps in a
+        row.
     lightning : lightning.Trainer or None
         Lightning's own trainer of the last run.
 
@@ -232,78 +220,58 @@ class ScottTrainer(backend.TrainerBase):
         skip_limit: int = 10,
     ) -> None:
         super().__init__()
-        self.settings = Settings(
+        self.hyperparameters = Hyperparameters(
             method=one_of("method", method, METHODS),
             batch_size=whole_number("batch_size", batch_size),
             anchor_batch_size=whole_number("anchor_batch_size", anchor_batch_size),
             inner_steps=whole_number("inner_steps", inner_steps),
             inner_length=one_of("inner_length", inner_length, ("fixed", "geometric")),
-            gamma=_optional(real_number, "gamma", gamma),
+            gamma=check_gamma(gamma),
         )
-        if self.settings.gamma is not None and self.settings.gamma >= 1:
-            raise ArgumentError(
-                f"gamma={gamma!r}: expected less than 1; otherwise the first inner step "
-                "meets it, and every step would need an anchor of its own."
-            )
         given: dict[str, Any] = self.given_arguments  # type: ignore[attr-defined]
         numbers = ("learning_rate", "weight_decay")
         self.optimizer = check_optimizer(
             optimizer, {name: given[name] for name in numbers if name in given}
         )
-        if scheduler is not None and not callable(scheduler):
-            raise ArgumentError(
-                "scheduler is no function; pass one that makes a scheduler, e.g. "
-                "scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9)."
-            )
-        self.scheduler = scheduler
+        self.scheduler: SchedulerFactory | None = check_scheduler(scheduler)
         self.learning_rate = real_number("learning_rate", learning_rate, exclusive=True)
         self.weight_decay = real_number("weight_decay", weight_decay)
-        self.stratifier = _check_stratifier(stratifier)
-        self.batch_size = self.settings.batch_size
-        self.coefficient = (
-            one_of("coefficient", coefficient, ("linear",))
-            if isinstance(coefficient, str)
-            else real_number("coefficient", coefficient, maximum=1.0)
-        )
-        self.epochs = _optional(whole_number, "epochs", epochs)
+        self.stratifier = check_stratifier(stratifier)
+        self.batch_size = self.hyperparameters.batch_size
+        self.coefficient = check_coefficient(coefficient)
+        self.epochs = optional(whole_number, "epochs", epochs)
         self.num_batches_per_epoch = whole_number(
             "num_batches_per_epoch", num_batches_per_epoch
         )
-        self.time_budget = _optional(
+        self.time_budget = optional(
             real_number, "time_budget", time_budget, exclusive=True
         )
-        self.gradient_budget = _optional(whole_number, "gradient_budget", gradient_budget)
+        self.gradient_budget = optional(whole_number, "gradient_budget", gradient_budget)
         if self.epochs is None and not (self.time_budget or self.gradient_budget):
             raise ArgumentError(
                 "epochs=None needs a time_budget or a gradient_budget, or training "
                 "would never end."
             )
         self.output = one_of("output", output, ("last", "sampled", "best"))
-        self.clip_gradient = _optional(
+        self.clip_gradient = optional(
             real_number, "clip_gradient", clip_gradient, exclusive=True
         )
         self.device = resolve_device(device)
-        if compile not in (True, False, "auto"):
-            raise ArgumentError(f"compile={compile!r}: expected True, False or 'auto'.")
-        self.compile = compile
-        self.threads = (
-            one_of("threads", threads, ("auto",))
-            if isinstance(threads, str)
-            else whole_number("threads", threads)
-        )
-        self.seed = _optional(whole_number, "seed", seed, minimum=0, maximum=2**63 - 1)
+        self.compile = check_compile(compile)
+        self.threads = check_threads(threads)
+        self.seed = optional(whole_number, "seed", seed, minimum=0, maximum=2**63 - 1)
         self.trainer_kwargs = check_trainer_kwargs(trainer_kwargs)
         self.checkpoint = Checkpoints.of(checkpoint)
         self.resume = switch("resume", resume)
         if self.resume and self.checkpoint is None:
             raise ArgumentError(
-                "resume=True needs a folder to go on from: checkpoint='runs/traffic'."
+                "resume=True needs a folder to resume from: checkpoint='runs/traffic'."
             )
         self.skip_limit = whole_number("skip_limit", skip_limit)
         # Callbacks that remember what they have seen; a second run starts anew.
         self._fresh = [
             (callback, copy.deepcopy(vars(callback)))
-            for callback in self._callbacks()
+            for callback in self._lightning_options.callbacks
             if isinstance(callback, EarlyStopping | Checkpoint)
         ]
         self._history = History()
@@ -318,7 +286,7 @@ class ScottTrainer(backend.TrainerBase):
         self.lightning: pl.Trainer | None = None
 
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """By this GluonTS writes a trainer down; what it has trained is not kept."""
+        """Return the arguments that GluonTS serialises; results are not kept."""
         given: dict[str, Any] = dict(self.given_arguments)  # type: ignore[attr-defined]
         if "optimizer" in given:
             given["optimizer"] = serialisable(given["optimizer"])
@@ -327,7 +295,7 @@ class ScottTrainer(backend.TrainerBase):
         return (), given
 
     def __getstate__(self) -> dict[str, Any]:
-        """What can be copied and pickled: not Lightning's part of the last run."""
+        """Return what can be copied and pickled: not Lightning's part of the last run."""
         return {**self.__dict__, "lightning": None, "strata": None}
 
     def __repr__(self) -> str:
@@ -336,7 +304,7 @@ class ScottTrainer(backend.TrainerBase):
 
     @property
     def history(self) -> pd.DataFrame:
-        """One row for each outer loop of the last run."""
+        """One row per outer loop of the last run."""
         return self._history.frame()
 
     @property
@@ -359,7 +327,7 @@ class ScottTrainer(backend.TrainerBase):
         ----------
         network
             A module with ``loss(past_target, future_target, …)`` that returns one
-            loss a window.
+            loss per window.
         windows
             The windows to train on.
         validation_windows
@@ -367,6 +335,31 @@ class ScottTrainer(backend.TrainerBase):
         seed
             In place of the trainer's seed.
         """
+        self._check_inputs(network, windows, validation_windows)
+        seed = self.next_seed() if seed is None else seed
+        self._history = History()
+        self.compiled, self.compile_fallback = False, None
+        losses = Losses(network, windows.fields)
+        with isolated(seed, self.device), self._thread_limit(network, windows):
+            network.to(self.device)
+            windows = windows.to(self.device)
+            check_model(losses, windows)
+            if validation_windows is not None:
+                validation_windows = validation_windows.to(self.device)
+                with about_validation_data():
+                    check_validation(losses, windows, validation_windows)
+            losses.train()
+            module = self._make_module(losses, windows, validation_windows, seed)
+            self._run(module)
+        losses.eval()
+
+    def next_seed(self) -> int:
+        """Return the seed of a run: the trainer's, or a new one if it has none."""
+        return fresh_seed() if self.seed is None else self.seed
+
+    # -- one run, put together ---------------------------------------------------------
+
+    def _check_inputs(self, network: Any, windows: Any, validation_windows: Any) -> None:
         if not isinstance(network, nn.Module):
             raise ArgumentError(
                 f"network={network!r}: expected an instance of torch.nn.Module."
@@ -377,67 +370,49 @@ class ScottTrainer(backend.TrainerBase):
                 "output='best' needs validation data to choose by: pass validation_data "
                 "to the estimator's train or train_from, or validation_windows to fit."
             )
-        seed = self.next_seed() if seed is None else seed
-        self._history = History()
-        self.compiled, self.compile_fallback = False, None
-        losses = Losses(network, windows.fields)
-        with isolated(seed, self.device), self._threads(network, windows):
-            network.to(self.device)
-            windows = windows.to(self.device)
-            check_model(losses, windows)
-            if validation_windows is not None:
-                validation_windows = validation_windows.to(self.device)
-                with about_validation_data():
-                    check_validation(losses, windows, validation_windows)
-            losses.train()
-            began = time.perf_counter()
-            self.strata = self._stratify(windows)
-            self.stratify_seconds = time.perf_counter() - began
-            self._check_gradient_budget(windows)
-            gradients = self._make_gradients(losses, windows)
-            module = OuterLoopModule(
-                losses,
-                gradients,
-                windows,
-                self.strata,
-                validation_windows,
-                self._plan(),
-                Generators.from_seed(seed, self.device),
-                self._history,
-                identity_of(
-                    losses,
-                    windows,
-                    self.strata,
-                    validation_windows,
-                    self._decisive_settings(list(losses.trainable().values())),
-                ),
+
+    def _make_module(
+        self,
+        losses: Losses,
+        windows: WindowIndex,
+        validation_windows: WindowIndex | None,
+        seed: int,
+    ) -> OuterLoopModule:
+        """Put together what is trained, on what, and how."""
+        began = time.perf_counter()
+        self.strata = self._stratify(windows)
+        self.stratify_seconds = time.perf_counter() - began
+        effects = training_effects(losses, windows)
+        if effects.buffers and self._lightning_options.is_distributed:
+            raise ModelError(
+                f"{losses.name} changes its buffers while it trains, and they would "
+                "differ between processes; train it in one."
             )
-            self._run(module)
-        losses.eval()
+        runner = OuterLoopRunner(
+            losses,
+            effects,
+            windows,
+            self.strata,
+            self._plan(losses, windows, effects),
+            Generators.from_seed(seed, self.device),
+            self._history,
+        )
+        self._check_gradient_budget(runner.method)
+        parameters = list(losses.trainable().values())
+        fingerprint = fingerprint_of(
+            losses,
+            windows,
+            self.strata,
+            validation_windows,
+            self._decisive_settings(parameters),
+        )
+        return OuterLoopModule(runner, validation_windows, fingerprint)
 
-    def _decisive_settings(self, parameters: list[nn.Parameter]) -> dict[str, Any]:
-        """What a resumed run must have in common with the one before."""
-        optimizer, scheduler = self.optimizer, self.scheduler
-        if self.checkpoint is not None and not isinstance(optimizer, str):
-            optimizer = describe_optimizer(self._make_optimizer(parameters))
-        return {
-            **dataclasses.asdict(self.settings),
-            "seed": self.seed,
-            "optimizer": optimizer if isinstance(optimizer, str) else "a function",
-            "scheduler": getattr(scheduler, "__qualname__", scheduler and "a function"),
-            "learning_rate": self.learning_rate,
-            "weight_decay": self.weight_decay,
-            "coefficient": self.coefficient,
-            "num_batches_per_epoch": self.num_batches_per_epoch,
-            "clip_gradient": self.clip_gradient,
-            "output": self.output,
-        }
+    @property
+    def _lightning_options(self) -> LightningOptions:
+        return LightningOptions(self.trainer_kwargs)
 
-    def next_seed(self) -> int:
-        """The seed of a run: the trainer's, or a new one each time if it has none."""
-        return fresh_seed() if self.seed is None else self.seed
-
-    def _threads(
+    def _thread_limit(
         self, network: nn.Module, windows: WindowIndex
     ) -> AbstractContextManager[None]:
         number = self.threads
@@ -446,35 +421,52 @@ class ScottTrainer(backend.TrainerBase):
         return limited_threads(number)
 
     def _stratify(self, windows: WindowIndex) -> Strata | None:
-        if self.settings.method in ("svrg", "plain"):
+        numbers = self.hyperparameters
+        method = METHODS[numbers.method]
+        if not method.uses_strata:
             return None
         policy = self.stratifier or default_stratifier(windows.series.timeline.offset)
         strata = policy.stratify(windows)
-        anchor = len(strata) * self.settings.anchor_batch_size
-        if self.settings.has_anchor and anchor < self.batch_size:
+        anchor = len(strata) * numbers.anchor_batch_size
+        if method.uses_anchor and anchor < self.batch_size:
             warnings.warn(
                 f"an anchor of {len(strata)} strata x anchor_batch_size="
-                f"{self.settings.anchor_batch_size} rests on fewer windows than a "
+                f"{numbers.anchor_batch_size} rests on fewer windows than a "
                 f"mini-batch of {self.batch_size}, and its noise stays for all its inner "
                 "steps: raise anchor_batch_size, or choose a finer stratifier.",
                 ScottWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         return strata
 
-    def _check_gradient_budget(self, windows: WindowIndex) -> None:
-        need = self.settings.first_step_size(self.strata, windows)
+    def _check_gradient_budget(self, method: Method) -> None:
+        need = method.first_step_cost
         if self.gradient_budget is not None and self.gradient_budget < need:
             raise ArgumentError(
                 f"gradient_budget={self.gradient_budget}: the first step of "
-                f"method={self.settings.method!r} needs {need} gradients here."
+                f"method={self.hyperparameters.method!r} needs {need} gradients here."
             )
 
-    def _plan(self) -> Plan:
+    def _plan(
+        self, losses: Losses, windows: WindowIndex, effects: TrainingEffects
+    ) -> Plan:
         steps = None if self.epochs is None else self.epochs * self.num_batches_per_epoch
+        budget = Budget(steps, self.time_budget, self.gradient_budget)
+        options = self._lightning_options
+        decision = decide_compilation(
+            self.compile,
+            losses,
+            windows,
+            effects,
+            self.hyperparameters,
+            budget,
+            on_cpu=self.device.type == "cpu",
+            excluded=options.is_distributed or options.is_mixed_precision,
+        )
+        self.compile_fallback = decision.fallback
         return Plan(
-            settings=self.settings,
-            budget=Budget(steps, self.time_budget, self.gradient_budget),
+            hyperparameters=self.hyperparameters,
+            budget=budget,
             coefficient=self.coefficient,
             num_batches_per_epoch=self.num_batches_per_epoch,
             output=self.output,
@@ -482,6 +474,7 @@ class ScottTrainer(backend.TrainerBase):
             make_optimizer=self._make_optimizer,
             make_scheduler=None if self.scheduler is None else self._make_scheduler,
             skip_limit=self.skip_limit,
+            compiled=decision.compiled,
             must_compile=self.compile is True,
         )
 
@@ -501,194 +494,83 @@ class ScottTrainer(backend.TrainerBase):
             parameters,
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
-            # A scaler of half precision has to look at gradients before the update.
-            fusable=not self._is_mixed,
+            # The scaler of mixed precision has to read gradients before the update.
+            fusable=not self._lightning_options.is_mixed_precision,
         )
 
-    def _make_gradients(self, losses: Losses, windows: WindowIndex) -> Gradients:
-        stochastic, stateful = training_effects(losses, windows)
-        compiled = self._should_compile(losses, windows)
-        # Equal masks and buffers in both passes are kept by the eager way alone.
-        obstacle = uncompilable(losses, windows, stochastic, stateful)
-        if compiled and obstacle:
-            compiled = False
-            if self.compile is True:
-                warnings.warn(
-                    f"{losses.name} {obstacle}, so its steps are not compiled.",
-                    ScottWarning,
-                    stacklevel=4,
-                )
-        gradients = Gradients(losses, compiled=compiled)
-        gradients.stochastic, gradients.stateful = stochastic, stateful
-        if stateful and self._is_shared:
-            raise ModelError(
-                f"{losses.name} changes its buffers while it trains, and they would "
-                "differ between processes; train it in one."
-            )
-        return gradients
+    def _decisive_settings(self, parameters: list[nn.Parameter]) -> dict[str, Any]:
+        """Return what a resumed run must have in common with the one before."""
+        optimizer, scheduler = self.optimizer, self.scheduler
+        if self.checkpoint is not None and not isinstance(optimizer, str):
+            optimizer = describe_optimizer(self._make_optimizer(parameters))
+        return {
+            **dataclasses.asdict(self.hyperparameters),
+            "seed": self.seed,
+            "optimizer": optimizer if isinstance(optimizer, str) else "a function",
+            "scheduler": getattr(scheduler, "__qualname__", scheduler and "a function"),
+            "learning_rate": self.learning_rate,
+            "weight_decay": self.weight_decay,
+            "coefficient": self.coefficient,
+            "num_batches_per_epoch": self.num_batches_per_epoch,
+            "clip_gradient": self.clip_gradient,
+            "output": self.output,
+        }
 
-    def _should_compile(self, losses: Losses, windows: WindowIndex) -> bool:
-        wanted = (
-            bool(self.compile)
-            and windows.compiles
-            and not self._is_shared
-            and not self._is_mixed
-        )
-        if self.compile == "auto":
-            wanted = (
-                wanted
-                # torch.func takes the fused kernel of recurrent layers away.
-                and not is_recurrent(losses)
-                and not is_large_step(losses, self.batch_size, windows.context_length)
-                and self._repays_compiling()
-            )
-        if wanted and self.device.type == "cpu" and not has_compiler():
-            self.compile_fallback = "no C++ compiler was found"
-            warnings.warn(
-                "no C++ compiler was found, so gradients are not compiled; install g++ "
-                "or clang++ for several times the speed, or pass compile=False.",
-                ScottWarning,
-                stacklevel=5,
-            )
-            return False
-        return wanted
-
-    def _repays_compiling(self) -> bool:
-        steps = math.inf
-        if self.epochs is not None:
-            steps = self.epochs * self.num_batches_per_epoch
-        if self.gradient_budget is not None:
-            passes = 2 if self.settings.has_anchor else 1
-            steps = min(steps, self.gradient_budget / (passes * self.batch_size))
-        seconds = self.time_budget or math.inf
-        return (
-            steps >= STEPS_THAT_REPAY_COMPILING
-            and seconds >= SECONDS_THAT_REPAY_COMPILING
-        )
+    # -- one run, executed -------------------------------------------------------------
 
     def _run(self, module: OuterLoopModule) -> None:
-        callbacks = self._callbacks()
-        files = CheckpointFiles(callbacks)
-        self.checkpoint_seconds = 0.0
+        """Train with Lightning, from a checkpoint if there is one to resume."""
         for callback, state in self._fresh:
             vars(callback).clear()
             vars(callback).update(copy.deepcopy(state))
+        self.checkpoint_seconds = 0.0
+        options, callbacks = self._lightning_options, self._lightning_options.callbacks
+        files = CheckpointFiles(callbacks)
         writer = None
         if self.checkpoint is not None:
-            writer = WriteCheckpoints(self.checkpoint, files)
+            folder = self.checkpoint.path.parent
+            check_other_writers(folder, callbacks, options.plugins)
+            writer = CheckpointWriter(self.checkpoint, files)
             callbacks.append(writer)
-        start = self._checkpoint_to_resume(module)
-        self.lightning = self._make_lightning(module, callbacks, files)
-        self.interrupted, self.gave_up = False, module.faults.gave_up
-        if module.finished:
+        start = checkpoint_to_resume(self.checkpoint, self.resume, module)
+        self.lightning = options.make_trainer(
+            self.device,
+            self.epochs,
+            callbacks,
+            files,
+            validates=module.validation is not None,
+        )
+        self.interrupted, self.gave_up = False, module.runner.faults.gave_up
+        if module.state.finished:
             return
-        with warnings.catch_warnings(), interruptible(module.interrupt), self._held():
-            # Lightning's own, about its use of torch; nobody here can change it.
+        self._fit(self.lightning, module, start)
+        self._keep_results(module, writer)
+
+    def _fit(
+        self, lightning: pl.Trainer, module: OuterLoopModule, start: Path | None
+    ) -> None:
+        folder: AbstractContextManager[None] = nullcontext()
+        if self.checkpoint is not None and lightning.is_global_zero:
+            folder = self.checkpoint.locked()
+        shared = self._lightning_options.is_distributed
+        with warnings.catch_warnings(), interruptible(module.interrupt), folder:
+            # Lightning's own, about its use of torch, which users cannot change.
             warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
             # And about layers that stay in evaluation mode on purpose.
             warnings.filterwarnings("ignore", "Found .* in eval mode at the start")
-            with told_apart() if self._is_shared else nullcontext():
-                self.lightning.fit(
-                    module, _Iterable(module.outer_loops), [0], ckpt_path=start
-                )
-        self.interrupted, self.gave_up = module.interrupted, module.faults.gave_up
-        self.compiled = module.gradients.compiled
-        self.compile_fallback = self.compile_fallback or module.compile_fallback
-        self.self_check_seconds = module.self_check_seconds
+            with raise_on_lost_process() if shared else nullcontext():
+                lightning.fit(module, _Iterable(module.outer_loops), [0], ckpt_path=start)
+
+    def _keep_results(
+        self, module: OuterLoopModule, writer: CheckpointWriter | None
+    ) -> None:
+        runner = module.runner
+        self.interrupted, self.gave_up = module.interrupted, runner.faults.gave_up
+        self.compiled = runner.compiled
+        if runner.setup is not None:
+            self.compile_fallback = self.compile_fallback or runner.setup.fallback
+            self.self_check_seconds = runner.setup.check_seconds
         self.checkpoint_seconds = 0.0 if writer is None else writer.seconds
-
-    def _held(self) -> AbstractContextManager[None]:
-        """The folder of checkpoints, for this run alone."""
-        assert self.lightning is not None
-        if self.checkpoint is None or not self.lightning.is_global_zero:
-            return nullcontext()
-        return self.checkpoint.held()
-
-    def _checkpoint_to_resume(self, module: OuterLoopModule) -> Path | None:
-        """The checkpoint to go on from; one of a finished run is loaded at once."""
-        if self.checkpoint is None or not os.path.exists(self.checkpoint.path):
-            return None
-        path = self.checkpoint.path
-        if not self.resume:
-            warnings.warn(
-                f"there is a checkpoint of an earlier run in {path.parent}, which this "
-                "one will replace; to go on from it, pass resume=True.",
-                ScottWarning,
-                stacklevel=5,
-            )
-            return None
-        checkpoint = read_checkpoint(path, map_location="cpu")
-        state = checkpoint[KEY]
-        check_same_run(state["identity"], module.identity)
-        if not state["between"]:
-            raise CheckpointMismatchError(
-                f"{path} was written by a callback in the midst of an epoch, and a run "
-                "cannot go on from there; remove it to start again."
-            )
-        budget = list(dataclasses.astuple(module.plan.budget))
-        ended = state["finished"] and state["budget"] == budget
-        if ended or module.is_beyond(state):
-            module.restore(checkpoint)
-            return None
-        return path
-
-    def _make_lightning(
-        self,
-        module: OuterLoopModule,
-        callbacks: list[pl.Callback],
-        files: CheckpointFiles,
-    ) -> pl.Trainer:
-        index = self.device.index
-        plugins = self._plugins()
-        if self.checkpoint is not None:
-            check_other_writers(self.checkpoint.path.parent, callbacks, plugins)
-        shared = None
-        if self._is_shared:
-            shared = SharedGradients.like(self.trainer_kwargs["strategy"])
-        if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
-            plugins = [*plugins, files]
-        lightning = pl.Trainer(
-            **{
-                "accelerator": lightning_accelerator(self.device),
-                "devices": [index] if index is not None else 1,
-                "logger": False,
-                "enable_checkpointing": any(isinstance(c, Checkpoint) for c in callbacks),
-                "enable_model_summary": False,
-                **self.trainer_kwargs,
-                **({"strategy": shared} if shared is not None else {}),
-                "callbacks": callbacks,
-                "plugins": plugins,
-                "max_epochs": -1 if self.epochs is None else self.epochs,
-                "num_sanity_val_steps": 0,
-                **({"limit_val_batches": 0} if module.validation is None else {}),
-            }
-        )
-        if lightning.world_size > 1 and not self._is_shared:
-            raise ArgumentError(
-                "trainer_kwargs ask for several processes; they train one network "
-                "together with trainer_kwargs={'strategy': 'ddp', 'devices': 2}."
-            )
-        return lightning
-
-    @property
-    def _is_mixed(self) -> bool:
-        """Whether passes are in half precision, by Lightning's autocast."""
-        return self.trainer_kwargs.get("precision") in MIXED or any(
-            isinstance(plugin, MixedPrecision) for plugin in self._plugins()
-        )
-
-    def _plugins(self) -> list[Any]:
-        given = self.trainer_kwargs.get("plugins") or []
-        return list(given) if isinstance(given, list | tuple) else [given]
-
-    @property
-    def _is_shared(self) -> bool:
-        """Whether several processes are to share the work."""
-        return is_shared(self.trainer_kwargs.get("strategy"))
-
-    def _callbacks(self) -> list[pl.Callback]:
-        given = self.trainer_kwargs.get("callbacks") or []
-        return [given] if isinstance(given, pl.Callback) else list(given)
 
 
 class _Iterable:
@@ -699,16 +581,3 @@ class _Iterable:
 
     def __iter__(self) -> Any:
         return self._make()
-
-
-def _optional(check: Callable[..., Any], name: str, value: Any, **limits: Any) -> Any:
-    return None if value is None else check(name, value, **limits)
-
-
-def _check_stratifier(stratifier: Any) -> Stratifier | None:
-    if stratifier is None or isinstance(stratifier, Stratifier):
-        return stratifier
-    raise ArgumentError(
-        f"stratifier={stratifier!r}: expected a policy, e.g. "
-        "Stratifier.calendar('weekday', 'season')."
-    )

@@ -1,11 +1,9 @@
-"""What `ScottTrainer` asks before it trains: its surroundings, and what it is given."""
+"""Checks of `ScottTrainer`'s arguments, of its data, and of the machine."""
 
 from __future__ import annotations
 
 import inspect
-import os
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +13,17 @@ from lightning.pytorch.accelerators import AcceleratorRegistry
 from lightning.pytorch.callbacks import BaseFinetuning
 from lightning.pytorch.plugins.io import CheckpointIO
 
-from pts_scott._utils.arguments import check_names
+from pts_scott._utils.arguments import check_names, one_of, real_number, whole_number
 from pts_scott.data.windows import WindowIndex
-from pts_scott.engine.gradients import Losses
+from pts_scott.engine.losses import Losses
 from pts_scott.engine.model_checks import check_missing_values
 from pts_scott.errors import ArgumentError, DataError
+from pts_scott.strata.stratifier import Stratifier
 
-#: Lightning's words for passes in half precision.
+#: Lightning's names for passes in half precision.
 MIXED = ("16-mixed", "bf16-mixed")
 
-# What is decided here and not by Lightning, and how.
+# Arguments that ScottTrainer decides and not Lightning, and how.
 DECIDED_HERE = {
     "accelerator": "use device=",
     "max_epochs": "use epochs=",
@@ -44,7 +43,7 @@ DECIDED_HERE = {
 def check_validation(
     losses: Losses, windows: WindowIndex, validation: WindowIndex
 ) -> None:
-    """Refuse validation windows unlike those of training."""
+    """Raise if validation windows differ from those of training."""
     check_missing_values(losses, validation)
     for name in ("context_length", "prediction_length"):
         if getattr(windows, name) != getattr(validation, name):
@@ -60,7 +59,7 @@ def check_validation(
 
 
 def check_trainer_kwargs(given: Any) -> dict[str, Any]:
-    """``trainer_kwargs`` as a dict, if they are Lightning's to decide."""
+    """Return ``trainer_kwargs`` as a dict, if they are Lightning's to decide."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -81,7 +80,7 @@ def check_trainer_kwargs(given: Any) -> dict[str, Any]:
                 f"{type(callback).__name__} freezes and unfreezes parameters during "
                 "training, but snapshot, anchor and optimizer hold those that are "
                 "trainable when it begins. Train in two runs: requires_grad_(False) for "
-                "what is frozen and train, then requires_grad_(True) and train_from."
+                "the frozen ones and train, then requires_grad_(True) and train_from."
             )
     if given.get("precision") not in (None, 32, "32", "32-true", *MIXED):
         raise ArgumentError(
@@ -94,7 +93,7 @@ def check_trainer_kwargs(given: Any) -> dict[str, Any]:
 def check_other_writers(
     folder: Path, callbacks: Sequence[pl.Callback], plugins: Sequence[Any]
 ) -> None:
-    """Refuse whoever else would write the checkpoints of a folder."""
+    """Raise if a callback or a plugin would write the same checkpoints."""
     for callback in callbacks:
         given = None
         if isinstance(callback, pl.callbacks.Checkpoint):
@@ -107,12 +106,12 @@ def check_other_writers(
     if any(isinstance(plugin, CheckpointIO) for plugin in plugins):
         raise ArgumentError(
             "checkpoint= writes files in its own way, and trainer_kwargs has another "
-            "CheckpointIO; leave one of the two out."
+            "CheckpointIO; leave out one of the two."
         )
 
 
 def resolve_device(device: str | torch.device) -> torch.device:
-    """The device that is meant, if it is there."""
+    """Return the device that is meant, if it is available."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -161,7 +160,59 @@ def lightning_accelerator(device: torch.device) -> str:
     return name
 
 
-def has_compiler() -> bool:
-    """Whether torch finds a C++ compiler, which the CPU needs."""
-    names = [os.environ.get("CXX", ""), "c++", "g++", "clang++", "cl"]
-    return any(name and shutil.which(name) for name in names)
+def optional(check: Callable[..., Any], name: str, value: Any, **limits: Any) -> Any:
+    """Check a value that may be None."""
+    return None if value is None else check(name, value, **limits)
+
+
+def check_gamma(gamma: Any) -> float | None:
+    """Return γ, if it can stop an inner loop early."""
+    value: float | None = optional(real_number, "gamma", gamma)
+    if value is not None and value >= 1:
+        raise ArgumentError(
+            f"gamma={gamma!r}: expected less than 1; otherwise the first inner step "
+            "meets it, and every step would need an anchor of its own."
+        )
+    return value
+
+
+def check_coefficient(coefficient: Any) -> float | str:
+    """Return c, a number up to 1 or "linear"."""
+    if isinstance(coefficient, str):
+        return one_of("coefficient", coefficient, ("linear",))
+    return real_number("coefficient", coefficient, maximum=1.0)
+
+
+def check_compile(compile: Any) -> bool | str:
+    """Return ``compile`` if it is True, False or "auto"."""
+    if compile not in (True, False, "auto"):
+        raise ArgumentError(f"compile={compile!r}: expected True, False or 'auto'.")
+    given: bool | str = compile
+    return given
+
+
+def check_threads(threads: Any) -> int | str:
+    """Return a number of threads, or "auto"."""
+    if isinstance(threads, str):
+        return one_of("threads", threads, ("auto",))
+    return whole_number("threads", threads)
+
+
+def check_scheduler(scheduler: Any) -> Any:
+    """Return a factory of schedulers, or None."""
+    if scheduler is not None and not callable(scheduler):
+        raise ArgumentError(
+            "scheduler is not a function; pass one that makes a scheduler, e.g. "
+            "scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9)."
+        )
+    return scheduler
+
+
+def check_stratifier(stratifier: Any) -> Stratifier | None:
+    """Return a policy, or None."""
+    if stratifier is None or isinstance(stratifier, Stratifier):
+        return stratifier
+    raise ArgumentError(
+        f"stratifier={stratifier!r}: expected a policy, e.g. "
+        "Stratifier.calendar('weekday', 'season')."
+    )

@@ -10,8 +10,8 @@ from helpers.training import TinyNetwork, quiet_trainer, tiny_network
 from torch._dynamo.utils import counters
 
 from pts_scott import ScottTrainer, Stratifier
-from pts_scott.engine.compiled import can_fuse
-from pts_scott.method.scott import METHODS
+from pts_scott.engine.update_rules import can_fuse
+from pts_scott.method.methods import METHODS
 
 STRATIFIER = Stratifier.periodic(3) * Stratifier.series()
 

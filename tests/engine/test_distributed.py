@@ -22,12 +22,13 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
 from pts_scott import Checkpoints, ScottTrainer, Stratifier
-from pts_scott.engine.distributed import Processes, nothing, told_apart
+from pts_scott.engine.distributed import nothing
 from pts_scott.engine.gradients import Update
+from pts_scott.engine.processes import Processes, raise_on_lost_process
 from pts_scott.errors import ModelError, ProcessError
-from pts_scott.method.scott import METHODS
+from pts_scott.method.methods import METHODS
 from pts_scott.training.checkpoint_files import read
-from pts_scott.training.lightning_module import KEY
+from pts_scott.training.run_state import KEY
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 
@@ -235,7 +236,10 @@ def test_processes_that_find_other_checkpoints_are_refused(tmp_path):
 
 
 def test_other_errors_are_left_as_they_are():
-    with pytest.raises(RuntimeError, match="shapes differ") as caught, told_apart():
+    with (
+        pytest.raises(RuntimeError, match="shapes differ") as caught,
+        raise_on_lost_process(),
+    ):
         raise RuntimeError("shapes differ")
     assert not isinstance(caught.value, ProcessError)
 

@@ -11,7 +11,9 @@ from helpers.training import TinyNetwork, tiny_network
 from torch import nn
 
 from pts_scott import Stratifier, WindowIndex
-from pts_scott.engine.gradients import Gradients, Losses, squared_norm
+from pts_scott.engine.gradients import Gradients
+from pts_scott.engine.losses import Losses
+from pts_scott.engine.tensors import squared_norm
 from pts_scott.errors import WindowLossError
 from pts_scott.models.networks import VARNetwork
 

@@ -10,8 +10,9 @@ from helpers.training import TinyNetwork, quiet_trainer
 from torch import nn
 
 from pts_scott import SimpleFeedForwardEstimator, WindowIndex
-from pts_scott.engine.gradients import Losses
-from pts_scott.engine.model_checks import check_model, is_stochastic
+from pts_scott.engine.losses import Losses
+from pts_scott.engine.model_checks import check_model
+from pts_scott.engine.training_effects import is_stochastic
 from pts_scott.errors import (
     BatchCoupledLossError,
     BatchNormError,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from pts_scott.engine.rollback import Undo
+from pts_scott.engine.rollback import Rollback
 
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.1, fused=True),
@@ -42,7 +42,7 @@ def test_steps_after_it_are_those_that_would_have_been_made(name, before):
         for parameter in parameters:
             nn.init.ones_(parameter)
         optimizer = OPTIMIZERS[name](parameters)
-        undo = Undo(optimizer, parameters)
+        undo = Rollback(optimizer, parameters)
         undo.keep()
         steps(optimizer, parameters, 0, before)
         undo.keep()
@@ -63,7 +63,7 @@ def test_steps_after_it_are_those_that_would_have_been_made(name, before):
 def test_a_state_that_is_read_from_a_file_is_kept():
     parameters = tuple(nn.Linear(3, 2).parameters())
     optimizer = OPTIMIZERS["adam"](parameters)
-    undo = Undo(optimizer, parameters)
+    undo = Rollback(optimizer, parameters)
     steps(optimizer, parameters, 0)
     undo.keep()
     optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
@@ -78,7 +78,7 @@ def test_of_large_networks_the_optimizer_begins_anew(monkeypatch):
     monkeypatch.setattr("pts_scott.engine.rollback.SMALL", 0)
     parameters = tuple(nn.Linear(3, 2).parameters())
     optimizer = OPTIMIZERS["adam"](parameters)
-    undo = Undo(optimizer, parameters)
+    undo = Rollback(optimizer, parameters)
     steps(optimizer, parameters, 0)
     undo.keep()
     expected = [p.detach().clone() for p in parameters]
@@ -96,7 +96,7 @@ def test_a_state_that_the_constructor_makes_is_kept_however_large(monkeypatch):
     monkeypatch.setattr("pts_scott.engine.rollback.SMALL", 0)
     parameters = tuple(nn.Linear(3, 2).parameters())
     optimizer = OPTIMIZERS["adagrad"](parameters)
-    undo = Undo(optimizer, parameters, initialised=bool(optimizer.state))
+    undo = Rollback(optimizer, parameters, initialised=bool(optimizer.state))
     steps(optimizer, parameters, 0)
     undo.keep()
     expected = copy.deepcopy(optimizer.state_dict()["state"])

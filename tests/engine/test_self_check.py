@@ -17,8 +17,10 @@ from torch.utils.checkpoint import checkpoint
 
 from pts_scott import Stratifier
 from pts_scott._utils.rng import Generators, isolated
-from pts_scott.engine.gradients import Gradients, Losses
-from pts_scott.engine.model_checks import check_model, training_effects
+from pts_scott.engine.gradients import Gradients
+from pts_scott.engine.losses import Losses
+from pts_scott.engine.model_checks import check_model
+from pts_scott.engine.training_effects import training_effects
 from pts_scott.errors import (
     HiddenParameterError,
     ModelError,

@@ -11,10 +11,12 @@ from helpers.series import wave_windows
 from helpers.training import QUIET, quiet_trainer, tiny_network
 from torch import nn
 
-from pts_scott.engine.gradients import Gradients, Losses, squared_norm
-from pts_scott.engine.model_checks import check_model, training_effects
+from pts_scott.engine.gradients import Gradients
+from pts_scott.engine.losses import Losses, evaluate
+from pts_scott.engine.model_checks import check_model
+from pts_scott.engine.tensors import squared_norm
+from pts_scott.engine.training_effects import training_effects
 from pts_scott.errors import ScottWarning
-from pts_scott.training.lightning_module import evaluate
 
 
 class Embedded(nn.Module):

@@ -26,8 +26,9 @@ from pts_scott.errors import (
     ScottWarning,
     UnsafeCheckpointError,
 )
-from pts_scott.training.checkpoint_files import held, read, write
-from pts_scott.training.lightning_module import KEY, STATE
+from pts_scott.training.checkpoint_files import read, write
+from pts_scott.training.folder_lock import locked_folder
+from pts_scott.training.run_state import KEY, STATE
 
 # -- what can go wrong with files ------------------------------------------------------
 
@@ -215,6 +216,9 @@ def test_what_could_not_be_read_again_is_named_and_takes_no_files_place(value, t
 
 
 def test_one_run_at_a_time_writes_to_a_folder(tmp_path):
-    with held(tmp_path), pytest.raises(FolderInUseError, match="another run is writing"):
+    with (
+        locked_folder(tmp_path),
+        pytest.raises(FolderInUseError, match="another run is writing"),
+    ):
         run(tmp_path)
     run(tmp_path)

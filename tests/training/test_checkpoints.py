@@ -23,9 +23,9 @@ from torch import nn
 
 from pts_scott import Checkpoints, ScottTrainer, Stratifier
 from pts_scott.errors import ArgumentError, CheckpointMismatchError, ScottWarning
-from pts_scott.method.scott import METHODS
+from pts_scott.method.methods import METHODS
 from pts_scott.training.checkpoint_files import read, write
-from pts_scott.training.lightning_module import KEY
+from pts_scott.training.run_state import KEY
 
 CLOCK = ["seconds", "compile_seconds"]  # columns of the history that no two runs share
 

@@ -16,15 +16,17 @@ from lightning.pytorch.plugins import MixedPrecision
 from torch import nn
 
 from pts_scott import Stratifier
-from pts_scott.engine.gradients import Gradients, Losses
-from pts_scott.engine.nonfinite_windows import culprits, name_windows
+from pts_scott.engine.gradients import Gradients
+from pts_scott.engine.losses import Losses
+from pts_scott.engine.nonfinite_windows import name_windows, nonfinite_windows
 from pts_scott.errors import (
     ArgumentError,
     DivergenceError,
     FaultWarning,
     ScottWarning,
 )
-from pts_scott.method.scott import Scott, Settings
+from pts_scott.method.hyperparameters import Hyperparameters
+from pts_scott.method.scott import Scott
 
 CHEAP = {"batch_size": 4, "anchor_batch_size": 2, "stratifier": Stratifier.series()}
 
@@ -122,7 +124,7 @@ def test_an_anchor_that_is_not_finite_is_drawn_anew():
 @pytest.mark.parametrize("kind", ["loss", "gradient"])
 def test_the_windows_behind_it_are_found_and_named(kind):
     windows, gradients = wave_windows(), Gradients(Losses(Faulty(kind)))
-    found = culprits(gradients, windows, torch.arange(len(windows)))
+    found = nonfinite_windows(gradients, windows, torch.arange(len(windows)))
     assert set(found.tolist()) == bad_windows()
     assert gradients.count == 0
     text = name_windows(windows, found[:1])
@@ -186,7 +188,7 @@ def test_many_faults_do_not_take_a_search_and_a_warning_each():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             "pts_scott.training.fault_log.culprits",
-            lambda *args: (searched.append(args), culprits(*args))[1],
+            lambda *args: (searched.append(args), nonfinite_windows(*args))[1],
         )
         kwargs = {**QUIET, "callbacks": [BreakSome()]}
         trainer, messages = trained(network, skip_limit=999, trainer_kwargs=kwargs)
@@ -314,7 +316,7 @@ def test_where_nobody_waits_a_fault_is_a_step_along_zero(deferred):
         Gradients(losses),
         lambda numbers: windows.gather(numbers, losses.fields),
         Draws([[0, 1], [bad, 2], [3, 4]]),
-        Settings(method="plain", batch_size=2),
+        Hyperparameters(method="plain", batch_size=2),
         optimizer.step,
         deferred=deferred,
     )

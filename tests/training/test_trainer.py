@@ -24,18 +24,19 @@ from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 
 from pts_scott import ScottTrainer, Stratifier, WindowIndex
-from pts_scott.engine.gradients import Gradients, Losses
+from pts_scott.engine.gradients import Gradients
+from pts_scott.engine.losses import Losses, evaluate
 from pts_scott.errors import (
     ArgumentError,
     ModelError,
     ScottError,
     UnknownArgumentError,
 )
-from pts_scott.method.output import Kept
-from pts_scott.method.scott import METHODS, Scott
+from pts_scott.method.methods import METHODS
+from pts_scott.method.output import OutputSelector
+from pts_scott.method.scott import Scott
 from pts_scott.training import lightning_module as lightning_loop
-from pts_scott.training.budget import History
-from pts_scott.training.lightning_module import evaluate
+from pts_scott.training.history import History
 from pts_scott.training.trainer_checks import DECIDED_HERE
 
 COLUMNS = [
@@ -188,7 +189,7 @@ def test_best_returns_the_parameters_of_the_lowest_validation_loss():
 
 
 def test_best_without_a_validation_is_warned_about():
-    kept = Kept("best", Losses(tiny_network()), torch.Generator())
+    kept = OutputSelector("best", Losses(tiny_network()), torch.Generator())
     with pytest.warns(UserWarning, match="before the first validation"):
         kept.restore()
 
@@ -222,7 +223,7 @@ def test_a_snapshot_is_kept_in_proportion_to_its_weight():
     value, losses = network.layers[2].bias.data[:1], Losses(network)
     for _ in range(repeats):
         value.fill_(0)
-        kept = Kept("sampled", losses, generator)
+        kept = OutputSelector("sampled", losses, generator)
         for number, weight in enumerate(weights):
             value.fill_(number)
             kept.see_snapshot(weight)

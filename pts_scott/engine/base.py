@@ -1,0 +1,98 @@
+"""What all engines share: the snapshot, the count of gradients, the current windows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pts_scott.data.windows import Batch
+from pts_scott.engine.gradients import Gradients
+from pts_scott.method.protocol import Counters, Sample, Step, Tensors
+
+Gather = Callable[[Tensor], Batch]
+
+
+class BaseEngine(ABC):
+    """An engine of `pts_scott.method.protocol.Engine`, with gradients counted.
+
+    Parameters
+    ----------
+    gradients
+        The gradients of the network.
+    gather
+        From windows to a batch.
+    counters
+        Where gradients are counted.
+    uses_snapshot
+        Whether the method has a control variate.
+    """
+
+    #: Whether v is known before its update; otherwise both are one compiled function.
+    knows_direction = True
+
+    def __init__(
+        self,
+        gradients: Gradients,
+        gather: Gather,
+        counters: Counters,
+        *,
+        uses_snapshot: bool,
+    ) -> None:
+        self.gradients = gradients
+        self.gather = gather
+        self.counters = counters
+        self.uses_snapshot = uses_snapshot
+        self.snapshot: Tensors = tuple(
+            p.detach().clone() for p in gradients.parameters if uses_snapshot
+        )
+        #: Steps that a compiled function made, which Lightning does not see.
+        self.compiled_steps = 0
+        #: The windows whose gradient is being computed, or was last.
+        self.current_windows: Tensor | None = None
+
+    def anchor(self, sample: Sample) -> Tensors:
+        """Return g(t,0) = Σ w_i ∇f_{ξ_i}(θ(t,0)); the parameters become the snapshot."""
+        self.current_windows = sample.windows
+        self.counters.gradients += len(sample.windows)
+        return self._anchor(sample)
+
+    def direction(
+        self, sample: Sample, anchor: Tensors | None, coefficient: float
+    ) -> Any:
+        """Return v(t,k), or the gradient of a method without anchor."""
+        self.current_windows = sample.windows
+        passes = 1 if anchor is None else 2
+        self.counters.gradients += passes * len(sample.windows)
+        return self._direction(sample, anchor, coefficient)
+
+    @abstractmethod
+    def apply(self, v: Any, last: bool) -> Step:
+        """Update the parameters along v."""
+
+    @abstractmethod
+    def _anchor(self, sample: Sample) -> Tensors: ...
+
+    @abstractmethod
+    def _direction(
+        self, sample: Sample, anchor: Tensors | None, coefficient: float
+    ) -> Any: ...
+
+    @contextmanager
+    def untouched(self) -> Iterator[None]:
+        """Restore counts and current windows on exit, for checks before training."""
+        gradients, current = self.counters.gradients, self.current_windows
+        try:
+            yield
+        finally:
+            self.counters.gradients, self.current_windows = gradients, current
+
+
+def keep_snapshot(snapshot: Tensors, parameters: Tensors) -> None:
+    """Copy the parameters into the snapshot."""
+    with torch.no_grad():
+        torch._foreach_copy_(list(snapshot), list(parameters))

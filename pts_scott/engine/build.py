@@ -1,0 +1,141 @@
+"""The engine of a run, made complete in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from pts_scott.engine.base import Gather
+from pts_scott.engine.compiled import CompiledEngine
+from pts_scott.engine.distributed import DistributedEngine
+from pts_scott.engine.eager import EagerEngine, fits_one_pass
+from pts_scott.engine.gradients import Gradients
+from pts_scott.engine.guard import GuardedEngine
+from pts_scott.engine.lookahead import (
+    DeferredEarlyStop,
+    LookaheadEngine,
+    should_look_ahead,
+)
+from pts_scott.engine.processes import Processes
+from pts_scott.engine.rollback import Rollback, affords_state
+from pts_scott.engine.update_rules import can_fuse
+from pts_scott.engine.wrapper import EngineWrapper
+from pts_scott.method.early_stop import EarlyStop, NeverStop
+from pts_scott.method.methods import Method
+from pts_scott.method.protocol import Counters
+
+
+class EngineParts(NamedTuple):
+    """An engine with its wrapper, and the early stop that belongs to it."""
+
+    engine: EagerEngine
+    wrapper: EngineWrapper
+    early_stop: EarlyStop
+
+
+class EngineOptions(NamedTuple):
+    """How an engine updates.
+
+    Parameters
+    ----------
+    optimizer
+        torch's optimizer.
+    step
+        Its update as Lightning wraps it, which tells callbacks of every step.
+    clip_gradient
+        Largest norm of an update; None for no clipping.
+    initialised
+        Whether the optimizer's constructor makes its state, as Adagrad's does. Such a
+        state cannot be reset, and is saved whatever its size.
+    is_watched
+        Whether a callback has to be called at every single update.
+    """
+
+    optimizer: torch.optim.Optimizer
+    step: Callable[[], object]
+    clip_gradient: float | None = None
+    initialised: bool = False
+    is_watched: bool = False
+
+
+def build_engine(
+    method: Method,
+    gradients: Gradients,
+    gather: Gather,
+    counters: Counters,
+    options: EngineOptions,
+    processes: Processes | None = None,
+) -> EngineParts:
+    """Make the engine of a run.
+
+    Parameters
+    ----------
+    method
+        Whose steps are executed.
+    gradients, gather, counters
+        See `BaseEngine`.
+    options
+        How it updates.
+    processes
+        Who else computes gradients for the same steps; None for no one.
+    """
+    device = gradients.parameters[0].device
+    gamma = method.hyperparameters.gamma
+    engine = _executing_engine(method, gradients, gather, counters, options, processes)
+    if should_look_ahead(device, bool(gradients.stochastic)):
+        deferred = DeferredEarlyStop(gamma, device) if method.uses_anchor else None
+        wrapper = LookaheadEngine(engine, deferred)
+        return EngineParts(engine, wrapper, deferred or NeverStop())
+    early_stop = EarlyStop(gamma) if method.uses_anchor else NeverStop()
+    guard = GuardedEngine(engine, _rollback(method, engine, options))
+    return EngineParts(engine, guard, early_stop)
+
+
+def _executing_engine(
+    method: Method,
+    gradients: Gradients,
+    gather: Gather,
+    counters: Counters,
+    options: EngineOptions,
+    processes: Processes | None,
+) -> EagerEngine:
+    shared: dict[str, Any] = {
+        "uses_snapshot": method.uses_anchor,
+        "clip_gradient": options.clip_gradient,
+    }
+    common = (gradients, gather, counters)
+    if processes is not None and processes.size > 1:
+        return DistributedEngine(*common, options.step, processes, **shared)
+    if (
+        gradients.compiled
+        and gradients.parameters[0].device.type == "cpu"
+        and fits_one_pass(method.step_windows)
+        and can_fuse(options.optimizer, gradients.parameters)
+        and not options.is_watched
+    ):
+        return CompiledEngine(*common, options.optimizer, **shared)
+    return EagerEngine(*common, options.step, **shared)
+
+
+def _rollback(
+    method: Method, engine: EagerEngine, options: EngineOptions
+) -> Rollback | None:
+    """Return what unchecked outer loops are rolled back with; None to check each step.
+
+    Every step is checked where its norm is needed anyway: by the early stop, by clipping,
+    or by the scaler of mixed precision.
+    """
+    parameters = engine.gradients.parameters
+    if isinstance(engine, CompiledEngine):
+        return Rollback(options.optimizer, parameters)
+    if (
+        method.uses_anchor
+        or options.clip_gradient is not None
+        or engine.gradients.scaler is not None
+        or engine.gradients.compiled
+    ):
+        return None
+    with_state = options.initialised or affords_state(parameters)
+    return Rollback(options.optimizer, parameters, with_state=with_state)

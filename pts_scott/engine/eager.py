@@ -1,0 +1,197 @@
+"""The eager engine: a gradient, then the update of any ``torch.optim`` optimizer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from pts_scott.engine.base import BaseEngine, Gather, keep_snapshot
+from pts_scott.engine.gradients import Gradients, Update
+from pts_scott.engine.tensors import (
+    add,
+    clip_scale,
+    in_layout_of,
+    largest_square,
+    own_tensors,
+    squared_norm,
+    zeros_like,
+)
+from pts_scott.method.protocol import Counters, Sample, Step, Tensors
+
+MAX_PASS = 4096  # windows in one pass; larger anchors (SVRG's) are summed up
+
+
+def fits_one_pass(windows: int) -> bool:
+    """Return whether the gradient of so many windows is computed in one pass."""
+    return windows <= MAX_PASS
+
+
+class Direction:
+    """v(t,k) with its loss; the norm is computed when it is first needed.
+
+    Parameters
+    ----------
+    sample
+        The windows it was computed from.
+    update
+        v and the loss.
+    largest
+        The largest ‖v‖²; above it, the norm is infinite.
+    """
+
+    def __init__(self, sample: Sample, update: Update, largest: float) -> None:
+        self.windows = sample.windows
+        self.tensors, self.loss = update
+        self._largest = largest
+
+    @cached_property
+    def squared_norm(self) -> Tensor:
+        """‖v‖², which takes time for a large v."""
+        return squared_norm(self.tensors, self._largest)
+
+
+class EagerEngine(BaseEngine):
+    """Gradients by autograd or compiled functions, updates by the optimizer.
+
+    Parameters
+    ----------
+    gradients, gather, counters, uses_snapshot
+        See `BaseEngine`.
+    step
+        The optimizer's update, from the gradients in ``.grad``.
+    clip_gradient
+        Largest norm of an update; None for no clipping.
+    """
+
+    def __init__(
+        self,
+        gradients: Gradients,
+        gather: Gather,
+        counters: Counters,
+        step: Callable[[], object],
+        *,
+        uses_snapshot: bool,
+        clip_gradient: float | None = None,
+    ) -> None:
+        super().__init__(gradients, gather, counters, uses_snapshot=uses_snapshot)
+        self._step = step
+        self.clip_gradient = clip_gradient
+        # Beyond this, an optimizer's second moments would overflow and never recover.
+        self.largest = math.inf
+        if clip_gradient is None:
+            self.largest = largest_square(gradients.parameters)
+        device = gradients.parameters[0].device
+        self._unknown_norm = torch.zeros((), device=device)
+
+    def _anchor(self, sample: Sample) -> Tensors:
+        keep_snapshot(self.snapshot, self.gradients.parameters)
+        return self._weighted(sample).direction
+
+    def _direction(
+        self, sample: Sample, anchor: Tensors | None, coefficient: float
+    ) -> Direction:
+        if anchor is not None:
+            update = self._control_variate(sample, anchor, coefficient)
+        elif sample.weights is None:
+            update = self._uniform(sample)
+        else:
+            update = self._weighted(sample)
+        return Direction(sample, update, self.largest)
+
+    def _uniform(self, sample: Sample) -> Update:
+        return self.gradients.uniform(self.gather(sample.windows))
+
+    def _control_variate(
+        self, sample: Sample, anchor: Tensors, coefficient: float
+    ) -> Update:
+        batch = self.gather(sample.windows)
+        return self.gradients.control_variate(batch, self.snapshot, anchor, coefficient)
+
+    def _weighted(self, sample: Sample) -> Update:
+        """Return Σ_j weights_j ∇f_j(θ), in as many passes as it takes."""
+        assert sample.weights is not None
+        parts = zip(
+            sample.windows.split(MAX_PASS), sample.weights.split(MAX_PASS), strict=True
+        )
+        total: Update | None = None
+        for windows, weights in parts:
+            if not len(windows):
+                continue
+            update = self.gradients.weighted(self.gather(windows), weights)
+            if total is not None:
+                direction = add(total.direction, update.direction)
+                update = Update(direction, total.loss + update.loss)
+            total = update
+        return total or self._nothing()
+
+    def _nothing(self) -> Update:
+        """Return the gradient of no window."""
+        like = self.gradients.parameters[0]
+        zero = torch.zeros((), dtype=like.dtype, device=like.device)
+        return Update(zeros_like(self.gradients.parameters), zero)
+
+    def apply(self, v: Direction, last: bool) -> Step:
+        """Update the parameters along v, clipped if its norm is too large.
+
+        The norm is returned where it is known, and in the last step of a loop.
+        """
+        known = last or self.uses_snapshot or "squared_norm" in vars(v)
+        norm = v.squared_norm if known else self._unknown_norm
+        tensors = v.tensors
+        if self.clip_gradient is not None:
+            norm = v.squared_norm
+            tensors = tuple(own_tensors(tensors))
+            shorter = clip_scale(norm, self.clip_gradient)
+            torch._foreach_mul_(tensors, shorter.to(self.gradients.dtype))
+        self._update(tensors)
+        return Step(v.windows, v.loss, norm)
+
+    def _update(self, direction: Tensors) -> None:
+        """Let the optimizer step along a direction."""
+        parameters, scale = self.gradients.parameters, self.gradients.scale
+        direction = in_layout_of(parameters, direction)
+        for parameter, value in zip(parameters, direction, strict=True):
+            parameter.grad = value if scale == 1.0 else scale * value
+        for place in self.gradients.idle:
+            if not bool(direction[place].any()):
+                parameters[place].grad = None
+        self._step()  # in mixed precision by the scaler, which detects overflows
+        for parameter in parameters:  # so that v can be freed
+            parameter.grad = None
+
+    def may_overflow(self) -> bool:
+        """Return whether a gradient may be infinite because half precision is narrow.
+
+        Then the scaler skips the step and lowers its scale; below one, half precision is
+        no longer the reason.
+        """
+        return self.gradients.scaler is not None and self.gradients.scale >= 1.0
+
+    def warm_up(self, anchor_windows: int, step_windows: int, is_weighted: bool) -> None:
+        """Compile what is compiled; parameters, state and counts stay as they are."""
+
+        # Of many passes, two are enough: a full one and the last, which may be small.
+        def in_passes(size: int) -> int:
+            if fits_one_pass(size):
+                return size
+            return MAX_PASS + (size % MAX_PASS or MAX_PASS)
+
+        anchor = None
+        with self.untouched():
+            if self.uses_snapshot:
+                anchor = self.anchor(self._any_sample(in_passes(anchor_windows), True))
+            size = in_passes(step_windows) if is_weighted else step_windows
+            self._try_step(self._any_sample(size, is_weighted), anchor)
+
+    def _try_step(self, sample: Sample, anchor: Tensors | None) -> None:
+        """Compute what a step computes, and change nothing."""
+        self.direction(sample, anchor, 1.0)
+
+    def _any_sample(self, size: int, is_weighted: bool) -> Sample:
+        parameter = self.gradients.parameters[0].detach()
+        windows = torch.zeros(size, dtype=torch.long, device=parameter.device)
+        return Sample(windows, parameter.new_ones(size) if is_weighted else None)

@@ -1,0 +1,29 @@
+"""Passes outside of training that leave no trace: checks, diagnostics, error messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from pts_scott._utils.rng import isolated
+from pts_scott.engine.losses import Losses
+
+
+@contextmanager
+def evaluation_passes(losses: Losses, device: torch.device) -> Iterator[None]:
+    """Allow gradients in evaluation mode; mode and random state are restored on exit."""
+    with (
+        isolated(0, device),
+        losses.mode(training=False),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+    ):
+        yield
+
+
+def constant(tensor: Tensor) -> Tensor:
+    """Return the values as autograd accepts them: not as a tensor of inference mode."""
+    return tensor.clone() if tensor.is_inference() else tensor.detach()

@@ -1,0 +1,149 @@
+"""Several processes that train one network: ranks, reductions, and lost processes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pts_scott.engine.gradients import Update
+from pts_scott.errors import ProcessError
+
+
+class Processes:
+    """One process, alone."""
+
+    rank = 0
+    size = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process speaks and writes for all."""
+        return self.rank == 0
+
+    def shard(self, windows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Return this process's share of some windows, with their weights."""
+        return windows, weights
+
+    def reduce(self, update: Update) -> Update:
+        """Return the sum of the updates of all processes."""
+        return update
+
+    def sums(self, numbers: Sequence[float]) -> list[float]:
+        """Return the sum of each number over all processes."""
+        return list(numbers)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return the value of every process."""
+        return [value]
+
+
+class ProcessGroup(Processes):
+    """The processes of torch's process group.
+
+    Every process draws the same windows, from generators with one seed, and computes the
+    gradients of its own shard. One all-reduce adds them up, so that all processes take
+    the step that one alone would have taken.
+
+    Parameters
+    ----------
+    dtype
+        Type of the sum: the finest of the parameters' types.
+    device
+        Where the parameters are.
+    signals
+        What processes tell each other with each update: seconds of training, and whether
+        a stop was requested.
+    seconds
+        Seconds of training so far.
+    """
+
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        device: torch.device,
+        signals: Callable[[], tuple[float, bool]],
+        seconds: float = 0.0,
+    ) -> None:
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self._dtype, self._device, self._signals = dtype, device, signals
+        #: Seconds of training of the first process, as of the last update.
+        self.seconds = seconds
+        #: Whether any process was asked to stop, as of the last update.
+        self.interrupted = False
+
+    def shard(self, windows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        share = slice(self.rank, None, self.size)
+        return windows[share].contiguous(), weights[share].contiguous()
+
+    def reduce(self, update: Update) -> Update:
+        seconds, interrupted = self._signals()
+        told = [seconds if self.is_first else 0.0, float(interrupted)]
+        signals = torch.tensor(told, dtype=self._dtype, device=self._device)
+        pieces = [*update.direction, update.loss, signals]
+        flat = torch.cat([x.detach().reshape(-1).to(self._dtype) for x in pieces])
+        self._all_reduce(flat)
+        *direction, loss, signals = flat.split([x.numel() for x in pieces])
+        self.seconds = float(signals[0])
+        self.interrupted = bool(signals[1] > 0)
+        shaped = (
+            x.reshape(d.shape).to(d.dtype)
+            for x, d in zip(direction, update.direction, strict=True)
+        )
+        return Update(tuple(shaped), loss.reshape(()))
+
+    def sums(self, numbers: Sequence[float]) -> list[float]:
+        tensor = torch.tensor(list(numbers), dtype=torch.float64, device=self._device)
+        self._all_reduce(tensor)
+        return tensor.tolist()  # type: ignore[no-any-return]
+
+    def gather(self, value: Any) -> list[Any]:
+        values = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def _all_reduce(self, tensor: Tensor) -> None:
+        dist.all_reduce(tensor)
+
+
+# What torch says, in the words of gloo, NCCL and its store, when another process is gone
+# or does not answer.
+LOST = re.compile(
+    r"gloo|nccl|connection (was )?(reset|closed|refused)|tcpstore|socket|broken pipe"
+    r"|time(d )?out",
+    re.IGNORECASE,
+)
+
+
+@contextmanager
+def raise_on_lost_process() -> Iterator[None]:
+    """Distinguish the loss of another process from other errors.
+
+    Processes wait for each other in many places, Lightning's own among them.
+
+    Raises
+    ------
+    ProcessError
+        In place of torch's error.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not (isinstance(error, dist.DistError) or LOST.search(str(error))):
+            raise
+        raise ProcessError(
+            f"process {_rank()} lost another process, which died or cannot be reached; "
+            "training ends. Start it again with resume=True to resume from the last "
+            "checkpoint."
+        ) from error
+
+
+def _rank() -> str:
+    if not dist.is_initialized():
+        return "of this script"
+    return f"{dist.get_rank()} of {dist.get_world_size()}"

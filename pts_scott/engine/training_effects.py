@@ -1,0 +1,103 @@
+"""What a training pass does besides its gradient: random draws, buffers, attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+
+from pts_scott._utils.rng import drawn_from, global_state, undrawn
+from pts_scott.data.windows import Batch, WindowIndex, spread
+from pts_scott.engine.buffers import Buffers
+from pts_scott.engine.losses import Losses
+
+MORE_PROBES = 64  # windows of which some may be unlike the first
+
+
+class TrainingEffects(NamedTuple):
+    """The side effects of a training pass.
+
+    Parameters
+    ----------
+    random
+        Names of the global generators that it draws from, as dropout does.
+    buffers
+        Whether it changes buffers, as running means do.
+    """
+
+    random: frozenset[str]
+    buffers: bool
+
+
+def training_effects(losses: Losses, windows: WindowIndex) -> TrainingEffects:
+    """Try training passes on a few windows; the network stays as it was."""
+    batch = windows.gather(probe_windows(windows, 1), losses.fields)
+    found = _effects(losses, batch, windows.device)
+    with undrawn(windows.device):  # others may have gaps, which some networks fill
+        batch = windows.gather(probe_windows(windows, MORE_PROBES), losses.fields)
+        more = _effects(losses, batch, windows.device)
+    return TrainingEffects(found.random | more.random, found.buffers or more.buffers)
+
+
+def _effects(losses: Losses, batch: Batch, device: torch.device) -> TrainingEffects:
+    states = global_state(device)
+    with losses.mode(training=True), torch.no_grad(), same_buffers(losses) as before:
+        losses(batch)
+        changed = before.changed()
+    return TrainingEffects(drawn_from(states, global_state(device)), changed)
+
+
+def is_stochastic(losses: Losses, windows: WindowIndex) -> bool:
+    """Return whether the training pass draws random numbers, as dropout does."""
+    return bool(training_effects(losses, windows).random)
+
+
+def why_uncompilable(
+    losses: Losses, windows: WindowIndex, effects: TrainingEffects
+) -> str | None:
+    """Return what keeps the steps of a network from being compiled; None for nothing.
+
+    Equal dropout masks and buffers in both passes need the eager way.
+    """
+    if effects.random:
+        return "draws random numbers in training"
+    if effects.buffers:
+        return "changes its buffers in training"
+    if any(p._backward_hooks for p in losses.trainable().values()):
+        return "has parameters with gradient hooks"
+    before = plain_attributes(losses.network)
+    with losses.mode(training=True), torch.no_grad(), undrawn(windows.device):
+        losses(windows.gather(probe_windows(windows, 1), losses.fields))
+    if plain_attributes(losses.network) != before:
+        return "changes attributes of its own in training"
+    return None
+
+
+def plain_attributes(network: torch.nn.Module) -> dict[str, str]:
+    """Return the numbers, flags and strings that a network holds as attributes.
+
+    Compiled steps treat them as constants.
+    """
+    return {
+        f"{prefix}.{name}" if prefix else name: repr(value)
+        for prefix, module in network.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, bool | int | float | str | None) and name != "training"
+    }
+
+
+@contextmanager
+def same_buffers(losses: Losses) -> Iterator[Buffers]:
+    """Restore the buffers on exit."""
+    before = Buffers(losses)
+    try:
+        yield before
+    finally:
+        before.restore()
+
+
+def probe_windows(windows: WindowIndex, size: int) -> torch.Tensor:
+    """Return a few windows, evenly spaced."""
+    return spread(len(windows), size).to(windows.device)

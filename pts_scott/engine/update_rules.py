@@ -1,0 +1,125 @@
+"""The update rules of ``torch.optim`` that compiled steps contain.
+
+They are written so that each becomes one loop over each parameter. Numbers that depend on
+the step alone are passed in, or they would be computed for each element. The state stays
+``torch.optim``'s own, so checkpoints and eager steps find what they expect.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import (
+    _global_optimizer_post_hooks,
+    _global_optimizer_pre_hooks,
+)
+
+from pts_scott.method.protocol import Tensors
+
+# ``theta``, ``v`` and the state's tensors ``s`` belong to one parameter; ``n`` are the
+# step's numbers, and ``o`` the optimizer's options.
+
+
+def _sgd(theta: Tensor, v: Tensor, s: Tensors, n: Tensors, o: Any) -> None:
+    (lr,) = n
+    theta.sub_(lr * (v + o["weight_decay"] * theta))
+
+
+def _adam(theta: Tensor, v: Tensor, s: Tensors, n: Tensors, o: Any) -> None:
+    _adam_update(theta, v + o["weight_decay"] * theta, s, n, o)
+
+
+def _adamw(theta: Tensor, v: Tensor, s: Tensors, n: Tensors, o: Any) -> None:
+    theta.mul_(n[2])
+    _adam_update(theta, v, s, n[:2], o)
+
+
+def _adam_update(
+    theta: Tensor, v: Tensor, s: Tensors, n: Sequence[Tensor], o: Any
+) -> None:
+    first, second = s
+    step, root = n
+    first.lerp_(v, 1 - o["betas"][0])
+    second.mul_(o["betas"][1]).addcmul_(v, v, value=1 - o["betas"][1])
+    theta.sub_(step * first / (second.sqrt() / root + o["eps"]))
+
+
+def _adagrad(theta: Tensor, v: Tensor, s: Tensors, n: Tensors, o: Any) -> None:
+    (total,) = s
+    (lr,) = n
+    v = v + o["weight_decay"] * theta
+    total.addcmul_(v, v)
+    theta.sub_(lr * v / (total.sqrt() + o["eps"]))
+
+
+def _sgd_numbers(step: int, o: Any) -> tuple[float, ...]:
+    return (o["lr"],)
+
+
+def _adam_numbers(step: int, o: Any) -> tuple[float, ...]:
+    first, second = (1 - beta**step for beta in o["betas"])
+    return o["lr"] / first, math.sqrt(second)
+
+
+def _adamw_numbers(step: int, o: Any) -> tuple[float, ...]:
+    return *_adam_numbers(step, o), 1 - o["lr"] * o["weight_decay"]
+
+
+def _adagrad_numbers(step: int, o: Any) -> tuple[float, ...]:
+    return (o["lr"] / (1 + (step - 1) * o["lr_decay"]),)
+
+
+class UpdateRule(NamedTuple):
+    """How an optimizer updates one parameter, and the state it needs for that."""
+
+    update: Callable[[Tensor, Tensor, Tensors, Tensors, Any], None]
+    numbers: Callable[[int, Any], tuple[float, ...]]
+    state: tuple[str, ...]
+    counts: bool = True
+
+
+RULES: dict[type[torch.optim.Optimizer], UpdateRule] = {
+    torch.optim.SGD: UpdateRule(_sgd, _sgd_numbers, (), counts=False),
+    torch.optim.Adam: UpdateRule(_adam, _adam_numbers, ("exp_avg", "exp_avg_sq")),
+    torch.optim.AdamW: UpdateRule(_adamw, _adamw_numbers, ("exp_avg", "exp_avg_sq")),
+    torch.optim.Adagrad: UpdateRule(_adagrad, _adagrad_numbers, ("sum",)),
+}
+
+#: Options that are compiled into an update.
+CONSTANTS = ("weight_decay", "betas", "eps")
+#: Options that the rules know; any other that is set belongs to another update.
+KNOWN = {"params", "lr", "lr_decay", *CONSTANTS}
+#: Options that choose between implementations of the same update.
+INDIFFERENT = {"foreach", "fused", "capturable", "initial_lr"}
+
+
+def global_hooks() -> tuple[Any, ...]:
+    """Return torch's registries of hooks that every optimizer calls."""
+    return _global_optimizer_pre_hooks, _global_optimizer_post_hooks
+
+
+def can_fuse(optimizer: torch.optim.Optimizer, parameters: Tensors) -> bool:
+    """Return whether an optimizer's whole update has a rule here, and no hooks."""
+    (group, *others) = optimizer.param_groups
+    hooks = (
+        *(optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks),
+        *global_hooks(),
+    )
+    known = KNOWN | INDIFFERENT
+    if type(optimizer) is torch.optim.AdamW:  # newer ones are an Adam with this option
+        known = known | {"decoupled_weight_decay"}
+    unknown = (v for k, v in group.items() if k not in known)
+    state = [optimizer.state[p] for p in parameters if p in optimizer.state]
+    steps = {float(own["step"]) for own in state if "step" in own}
+    return (
+        type(optimizer) in RULES
+        and not others
+        and [id(p) for p in group["params"]] == [id(p) for p in parameters]
+        and not any(unknown)
+        and not any(hooks)
+        and len(steps) <= 1
+    )

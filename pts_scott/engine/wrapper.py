@@ -1,0 +1,51 @@
+"""What wrappers of an engine share: they change how a step is applied, and no more."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from pts_scott.engine.eager import EagerEngine
+from pts_scott.method.protocol import LoopReport, Sample, Step, Tensors
+
+
+class EngineWrapper(ABC):
+    """An engine around another one.
+
+    Parameters
+    ----------
+    engine
+        What executes steps.
+    """
+
+    def __init__(self, engine: EagerEngine) -> None:
+        self.engine = engine
+
+    def anchor(self, sample: Sample) -> Tensors:
+        """Return g(t,0); the parameters become the snapshot."""
+        return self.engine.anchor(sample)
+
+    def direction(
+        self, sample: Sample, anchor: Tensors | None, coefficient: float
+    ) -> Any:
+        """Return v(t,k)."""
+        return self.engine.direction(sample, anchor, coefficient)
+
+    @abstractmethod
+    def apply(self, v: Any, last: bool) -> Step:
+        """Update the parameters along v, or don't."""
+
+    def finish(self, report: LoopReport) -> LoopReport:
+        """Complete an outer loop."""
+        return report
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next outer loop depends on, besides parameters and optimizer.
+
+        Between two outer loops there is neither a snapshot nor an anchor: the next one
+        begins with its own.
+        """
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
+        """Continue from a saved state, if there is any."""

@@ -1,0 +1,53 @@
+"""Line 7 of Algorithm 2: the early stop of the inner loop by γ."""
+
+from __future__ import annotations
+
+import math
+
+from pts_scott.method.protocol import Step
+
+
+class EarlyStop:
+    """Whether ‖v(t,k)‖² ≤ γ‖v(t,0)‖².
+
+    A step that was skipped or non-finite ends its outer loop, too: the anchor may be the
+    reason, and the next one is another.
+
+    Parameters
+    ----------
+    gamma
+        γ; None for no early stop.
+    """
+
+    def __init__(self, gamma: float | None) -> None:
+        self._gamma = gamma
+        self._first: float | None = None
+
+    def begin(self) -> None:
+        """Start a new outer loop: ‖v(t,0)‖² belongs to one loop alone."""
+        self._first = None
+
+    def __call__(self, step: Step) -> bool:
+        """Return whether this step is the last of its outer loop."""
+        if step.skipped or step.cancelled:
+            return True
+        return self._gamma is not None and self.is_met(float(step.squared_norm))
+
+    def is_met(self, squared_norm: float) -> bool:
+        """Compare ‖v(t,k)‖² with γ times the first one of this outer loop."""
+        assert self._gamma is not None
+        if self._first is None:
+            self._first = squared_norm
+        return squared_norm <= self._gamma * self._first or not math.isfinite(
+            squared_norm
+        )
+
+
+class NeverStop(EarlyStop):
+    """No early stop, for methods without an anchor: a skipped step ends nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def __call__(self, step: Step) -> bool:
+        return False

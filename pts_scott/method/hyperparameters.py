@@ -1,0 +1,33 @@
+"""The method's own numbers, in the paper's letters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """The numbers that distinguish one run of a method from another.
+
+    Parameters
+    ----------
+    method
+        A name in `pts_scott.method.methods.METHODS`.
+    batch_size
+        M, windows in a uniform mini-batch.
+    anchor_batch_size
+        b, windows from each stratum.
+    inner_steps
+        K, the most inner steps of an outer loop.
+    inner_length
+        "fixed": K steps; "geometric": a random number of steps with mean B.
+    gamma
+        γ, early stop of the inner loop; None for none.
+    """
+
+    method: str = "scott"
+    batch_size: int = 32
+    anchor_batch_size: int = 1
+    inner_steps: int = 20
+    inner_length: str = "fixed"
+    gamma: float | None = 0.125

@@ -1,0 +1,156 @@
+"""Samplers: which windows a gradient is taken of, and with which weights."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from pts_scott.data.windows import WindowIndex
+from pts_scott.method.protocol import Sample
+from pts_scott.strata.partition import Strata
+
+DRAWN_AHEAD = 4096  # windows that are drawn together
+
+
+class Sampler(Protocol):
+    """A source of windows for one kind of gradient."""
+
+    #: Windows in one sample.
+    size: int
+    #: Whether a sample has weights; otherwise each window counts 1/M.
+    is_weighted: bool
+
+    def draw(self) -> Sample:
+        """Draw the next sample."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next samples depend on, besides generators."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        ...
+
+
+class UniformSampler:
+    """Windows drawn uniformly, with replacement: a mini-batch ξ.
+
+    Parameters
+    ----------
+    windows
+        The index.
+    size
+        M, windows in one sample.
+    generator
+        The stream of random numbers.
+    """
+
+    is_weighted = False
+
+    def __init__(
+        self, windows: WindowIndex, size: int, generator: torch.Generator
+    ) -> None:
+        self.size = size
+        self._windows, self._generator = windows, generator
+        self._returned: Tensor | None = None
+
+    def draw(self) -> Sample:
+        """Draw M windows, or those that were put back."""
+        windows, self._returned = self._returned, None
+        if windows is None:
+            windows = self._windows.draw(self.size, self._generator)
+        return Sample(windows)
+
+    def put_back(self, windows: Tensor) -> None:
+        """Return windows whose step was cancelled; the next sample has them."""
+        self._returned = windows
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"returned": self._returned}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        returned = state["returned"]
+        if returned is not None:
+            returned = returned.to(self._windows.device)
+        self._returned = returned
+
+
+class WeightedUniformSampler(UniformSampler):
+    """The same with explicit weights 1/M, as anchors have: SCSG's."""
+
+    is_weighted = True
+
+    def draw(self) -> Sample:
+        windows, _ = super().draw()
+        return Sample(windows, uniform_weights(self._windows, self.size))
+
+
+class StratifiedSampler:
+    """b windows of each stratum, with weights w_i/b: SCott's anchor.
+
+    Parameters
+    ----------
+    strata
+        The partition of the windows.
+    per_stratum
+        b.
+    generator
+        The stream of random numbers.
+    """
+
+    is_weighted = True
+
+    def __init__(
+        self, strata: Strata, per_stratum: int, generator: torch.Generator
+    ) -> None:
+        self.size = len(strata) * per_stratum
+        self._strata, self._b, self._generator = strata, per_stratum, generator
+        like = uniform_weights(strata.index, 0)
+        weights = (strata.weights / per_stratum).repeat_interleave(per_stratum)
+        self._weights = weights.to(like)
+        self._ahead: list[Tensor] = []  # samples to come, the next one last
+
+    def draw(self) -> Sample:
+        # Drawing is many small operations, whether for one sample or for hundreds.
+        if not self._ahead:
+            times = max(1, DRAWN_AHEAD // self.size)
+            windows = self._strata.draw(self._b, self._generator, times)
+            self._ahead = list(windows.reshape(times, -1).unbind())[::-1]
+        return Sample(self._ahead.pop(), self._weights)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"ahead": list(self._ahead)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        device = self._strata.sizes.device
+        self._ahead = [windows.to(device) for windows in state["ahead"]]
+
+
+class FullSampler:
+    """Every window once: the full gradient, SVRG's anchor."""
+
+    is_weighted = True
+
+    def __init__(self, windows: WindowIndex) -> None:
+        self.size = len(windows)
+        self._windows = windows
+
+    def draw(self) -> Sample:
+        windows = torch.arange(self.size, device=self._windows.device)
+        return Sample(windows, uniform_weights(self._windows, self.size))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Nothing is kept between two samples."""
+
+
+def uniform_weights(windows: WindowIndex, size: int) -> Tensor:
+    """Return ``size`` times 1/size, in the windows' precision and on their device."""
+    values = windows.series.values
+    like = torch.empty(0, dtype=windows.series.dtype, device=values.device)
+    return like.new_full((size,), 1 / max(size, 1))

@@ -1,0 +1,177 @@
+"""The engine of a run: checked, compiled if that is wanted, or eager with the reason."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from pts_scott.data.windows import WindowIndex
+from pts_scott.engine.base import Gather
+from pts_scott.engine.build import EngineOptions, EngineParts, build_engine
+from pts_scott.engine.engine_check import EngineCheck
+from pts_scott.engine.gradients import Gradients
+from pts_scott.engine.losses import Losses
+from pts_scott.engine.network_check import NetworkFacts, check_functional, check_network
+from pts_scott.engine.plain_passes import PlainPasses
+from pts_scott.engine.processes import Processes
+from pts_scott.engine.training_effects import TrainingEffects, plain_attributes
+from pts_scott.errors import ScottWarning, SelfCheckError, one_line
+from pts_scott.method.methods import Method
+from pts_scott.method.protocol import Counters
+
+
+@dataclass(frozen=True)
+class EngineInputs:
+    """What the engine of a run is made of.
+
+    Parameters
+    ----------
+    losses, windows, gather
+        The network, its windows, and from windows to a batch.
+    method
+        Whose steps are executed.
+    effects
+        What a training pass does besides its gradient.
+    counters
+        Where gradients are counted.
+    options
+        How it updates.
+    processes
+        Who else computes gradients for the same steps.
+    scaler
+        Of mixed precision; None in full precision.
+    precision
+        The context of a training pass in the precision of the run.
+    """
+
+    losses: Losses
+    windows: WindowIndex
+    gather: Gather
+    method: Method
+    effects: TrainingEffects
+    counters: Counters
+    options: EngineOptions
+    processes: Processes
+    scaler: torch.amp.GradScaler | None
+    precision: Callable[[], AbstractContextManager[None]]
+
+
+class EngineSetup:
+    """Makes and checks the engine of a run.
+
+    Parameters
+    ----------
+    inputs
+        What it is made of.
+    must_compile
+        Whether a compiled step that is wrong is an error.
+    """
+
+    def __init__(self, inputs: EngineInputs, *, must_compile: bool) -> None:
+        self._inputs = inputs
+        self._must_compile = must_compile
+        self._passes = PlainPasses(inputs.losses, inputs.gather)
+        #: Why steps that were to be compiled are not; None otherwise.
+        self.fallback: str | None = None
+        self.compile_seconds = 0.0
+        self.check_seconds = 0.0
+        self._attributes: dict[str, str] = {}
+        with self._checking():
+            uses_anchor = inputs.method.uses_anchor
+            self.facts: NetworkFacts = check_network(
+                self._passes, inputs.windows, uses_anchor=uses_anchor
+            )
+
+    def make(self, compiled: bool) -> EngineParts:
+        """Make the engine of a run that begins.
+
+        Raises
+        ------
+        SelfCheckError
+        """
+        parts = self._make_compiled() if compiled else None
+        if parts is None:
+            parts = self._build(self._inputs.effects, compiled=False)
+            self._check(parts)
+        return parts
+
+    def make_eager(
+        self, message: str, reason: str, effects: TrainingEffects | None = None
+    ) -> EngineParts:
+        """Make an engine without compiled steps for the rest of a run, and say why."""
+        self._fall_back(message, reason)
+        return self._build(effects or self._inputs.effects, compiled=False)
+
+    def changed_attributes(self) -> list[str]:
+        """Name the attributes of the network that were changed since compilation."""
+        now = plain_attributes(self._inputs.losses.network)
+        return [name for name in now if now[name] != self._attributes.get(name)]
+
+    def _make_compiled(self) -> EngineParts | None:
+        """Compile and check before the clock starts; None if that fails."""
+        began, inputs = time.perf_counter(), self._inputs
+        self._attributes = plain_attributes(inputs.losses.network)
+        try:
+            parts = self._build(inputs.effects, compiled=True)
+            check_functional(self._passes, parts.engine.gradients, self.facts.finite)
+            method = inputs.method
+            parts.engine.warm_up(
+                method.anchor_windows,
+                method.step_windows,
+                method.step_sampler.is_weighted,
+            )
+            self.compile_seconds = time.perf_counter() - began
+            self._check(parts)
+        except Exception as error:
+            # Any part of the compiler may fail on a network that runs well without it.
+            if isinstance(error, SelfCheckError) and self._must_compile:
+                raise
+            name = inputs.losses.name
+            self._fall_back(
+                f"{name} could not be compiled, so it is trained without",
+                f"{type(error).__name__}: {one_line(error, 200)}",
+            )
+            return None
+        return parts
+
+    def _fall_back(self, message: str, reason: str) -> None:
+        self.fallback = reason
+        warnings.warn(f"{message}: {reason}", ScottWarning, stacklevel=4)
+
+    def _build(self, effects: TrainingEffects, *, compiled: bool) -> EngineParts:
+        inputs = self._inputs
+        gradients = Gradients(
+            inputs.losses,
+            compiled=compiled,
+            stochastic=effects.random,
+            stateful=effects.buffers,
+            scaler=inputs.scaler,
+            idle=self.facts.idle,
+        )
+        return build_engine(
+            inputs.method,
+            gradients,
+            inputs.gather,
+            inputs.counters,
+            inputs.options,
+            inputs.processes,
+        )
+
+    def _check(self, parts: EngineParts) -> None:
+        with self._checking():
+            optimizer, finite = self._inputs.options.optimizer, self.facts.finite
+            check = EngineCheck(parts.engine, self._passes, optimizer, finite)
+            check.run(self._inputs.method)
+
+    @contextmanager
+    def _checking(self) -> Iterator[None]:
+        """Check in the precision of training, and measure the time."""
+        began = time.perf_counter()
+        with self._inputs.precision():
+            yield
+        self.check_seconds += time.perf_counter() - began

@@ -1,0 +1,75 @@
+"""The history of a run: one row per outer loop."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+COLUMNS = (
+    "step",
+    "outer",
+    "epoch",
+    "gradients",
+    "anchors",
+    "seconds",
+    "train_loss",
+    "val_loss",
+    "update_norm",
+    "skipped",
+    "compile_seconds",
+)
+COUNTS = (*COLUMNS[:5], "skipped")
+
+
+class History:
+    """One row per outer loop, stored as columns of plain numbers."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, Any] = {
+            name: array("q" if name in COUNTS else "d") for name in COLUMNS[:-1]
+        }
+        #: Seconds that compilation took; they are not in ``seconds``.
+        self.compile_seconds = 0.0
+
+    def __len__(self) -> int:
+        return len(self._columns["step"])
+
+    def add(self, **row: float) -> None:
+        """Add the row of one outer loop; its validation loss may follow."""
+        for name, column in self._columns.items():
+            column.append(row.get(name, 0 if name in COUNTS else math.nan))
+
+    def extend(self, **row: float) -> None:
+        """Update the latest row with what was spent without making a step."""
+        if len(self):
+            for name, value in row.items():
+                self._columns[name][-1] = value
+
+    def frame(self) -> pd.DataFrame:
+        """Return the rows as a table, with the columns in their documented order."""
+        table = {k: np.array(column) for k, column in self._columns.items()}
+        return pd.DataFrame(table).assign(compile_seconds=self.compile_seconds)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the columns as tensors."""
+        kinds = {"q": torch.int64, "d": torch.float64}
+        return {
+            "compile_seconds": self.compile_seconds,
+            "columns": {
+                name: torch.tensor(column, dtype=kinds[column.typecode])
+                for name, column in self._columns.items()
+            },
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue after saved rows."""
+        self.compile_seconds = state["compile_seconds"]
+        for name, values in state["columns"].items():
+            column = array(self._columns[name].typecode)
+            column.frombytes(values.numpy().tobytes())
+            self._columns[name] = column

@@ -1,0 +1,309 @@
+"""Outer loops of a run: executed by its engine, within its budget, and recorded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+
+from pts_scott._utils.rng import Generators, drawn_from, global_state, set_global_state
+from pts_scott.data.windows import Batch, WindowIndex
+from pts_scott.engine.build import EngineOptions, EngineParts
+from pts_scott.engine.gradients import uncached_autocast
+from pts_scott.engine.losses import Losses
+from pts_scott.engine.processes import Processes, ProcessGroup
+from pts_scott.engine.training_effects import TrainingEffects
+from pts_scott.errors import shorten
+from pts_scott.method.methods import METHODS
+from pts_scott.method.output import OutputSelector
+from pts_scott.method.protocol import LoopReport, Tensors
+from pts_scott.method.scott import Algorithm
+from pts_scott.strata.partition import Strata
+from pts_scott.training.engine_setup import EngineInputs, EngineSetup
+from pts_scott.training.fault_log import FaultLog
+from pts_scott.training.history import History
+from pts_scott.training.plan import Plan
+from pts_scott.training.run_state import RunState
+from pts_scott.training.window_errors import named_window_errors
+
+
+class OuterLoopRunner:
+    """What a run is made of, and its outer loops one by one.
+
+    Parameters
+    ----------
+    losses, effects
+        The window losses of the network, and what a training pass does besides.
+    windows, strata
+        What to train on; ``strata`` is None for methods without.
+    plan
+        Method, budgets and output.
+    generators
+        The streams of random numbers.
+    history
+        Where each outer loop writes its row.
+    """
+
+    def __init__(
+        self,
+        losses: Losses,
+        effects: TrainingEffects,
+        windows: WindowIndex,
+        strata: Strata | None,
+        plan: Plan,
+        generators: Generators,
+        history: History,
+    ) -> None:
+        self.losses, self.effects, self.windows = losses, effects, windows
+        self.plan, self.generators = plan, generators
+        self.processes = Processes()
+        numbers = plan.hyperparameters
+        self.method = METHODS[numbers.method](numbers, windows, strata, generators)
+        self.output = OutputSelector(plan.output, losses, generators.output)
+        faults = FaultLog(
+            losses, windows, plan.skip_limit, lambda: self.processes.is_first
+        )
+        self.state = RunState(
+            losses,
+            effects.buffers,
+            self.method,
+            generators,
+            self.output,
+            faults,
+            history,
+            plan.budget,
+        )
+        self.faults = faults
+        #: Steps that compiled functions made, and not the optimizer.
+        self.compiled_steps = 0
+        self.setup: EngineSetup | None = None
+        self._parts: EngineParts | None = None
+        self._algorithm: Algorithm | None = None
+
+    # -- budget ------------------------------------------------------------------------
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training, on which all processes agree."""
+        group = self.processes
+        if isinstance(group, ProcessGroup):
+            return group.seconds
+        return self.state.clock.seconds
+
+    def spent(self) -> float:
+        """Return the share of the budget that is used up."""
+        counters = self.state.counters
+        return self.plan.budget.spent(counters.steps, self.seconds, counters.gradients)
+
+    def budget_allows_loop(self) -> bool:
+        """Return whether the budget allows another outer loop."""
+        return self._allows(self.state.counters.steps, self.method.first_step_cost)
+
+    def _allows(self, steps: int, cost: int) -> bool:
+        counted = self.state.counters.gradients
+        return self.plan.budget.allows(steps, self.seconds, counted, cost)
+
+    def coefficient(self) -> float:
+        """Return the control variate's c in the outer loop that begins now."""
+        if isinstance(self.plan.coefficient, str):  # "linear": from 1 to 0
+            return 1.0 - self.spent()
+        return self.plan.coefficient
+
+    # -- the engine --------------------------------------------------------------------
+
+    @property
+    def parts(self) -> EngineParts:
+        """The engine of the run, once it has started."""
+        assert self._parts is not None
+        return self._parts
+
+    @property
+    def compiled(self) -> bool:
+        """Whether steps are compiled."""
+        return self._parts is not None and self._parts.engine.gradients.compiled
+
+    @property
+    def snapshot(self) -> Tensors:
+        """The parameters at which the last anchor was taken."""
+        return self.parts.engine.snapshot
+
+    def start(
+        self,
+        options: EngineOptions,
+        scaler: torch.amp.GradScaler | None,
+        precision: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """Make and check the engine, and resume where a checkpoint ended.
+
+        Parameters
+        ----------
+        options
+            How it updates.
+        scaler
+            Of mixed precision; None in full precision.
+        precision
+            The context of a training pass in the precision of the run.
+        """
+        inputs = EngineInputs(
+            self.losses,
+            self.windows,
+            self._gather,
+            self.method,
+            self.effects,
+            self.state.counters,
+            options,
+            self.processes,
+            scaler,
+            precision,
+        )
+        self.setup = EngineSetup(inputs, must_compile=self.plan.must_compile)
+        self.faults.begin(self.setup.facts.finite)
+        self._use(self.setup.make(self.plan.compiled), self.state.engine)
+        self.state.history.compile_seconds += self.setup.compile_seconds
+        if self.state.random is not None:
+            set_global_state(self.state.random, self.windows.device)
+
+    def _gather(self, numbers: torch.Tensor) -> Batch:
+        return self.windows.gather(numbers, self.losses.fields)
+
+    def _use(self, parts: EngineParts, state: dict[str, Any]) -> None:
+        """Train with an engine from now on."""
+        parts.wrapper.load_state_dict(state)
+        self._parts = parts
+        self._algorithm = Algorithm(
+            self.method,
+            parts.wrapper,
+            parts.early_stop,
+            self.output,
+            self.state.counters,
+            self.generators.length,
+        )
+
+    def engine_state(self) -> dict[str, Any]:
+        """Return what the engine's next outer loop depends on."""
+        return {} if self._parts is None else self._parts.wrapper.state_dict()
+
+    def check_attributes(self) -> None:
+        """Stop using compiled steps if an attribute that they contain was changed."""
+        if self.setup is None or not self.compiled:
+            return
+        changed = self.setup.changed_attributes()
+        if changed:
+            self._train_eagerly(
+                f"{self.losses.name} is trained without compilation from step "
+                f"{self.state.counters.steps} on",
+                f"{shorten(changed)} of the network was changed after its steps were "
+                "compiled, which treat it as constant",
+            )
+
+    def _train_eagerly(
+        self, message: str, reason: str, effects: TrainingEffects | None = None
+    ) -> None:
+        """Use no compiled step from now on, and say why."""
+        assert self.setup is not None
+        state = self.engine_state()
+        self._use(self.setup.make_eager(message, reason, effects), state)
+
+    # -- outer loops -------------------------------------------------------------------
+
+    def outer_loop(self, step_size: float, steps_left_in_epoch: int) -> LoopReport:
+        """Run one outer loop.
+
+        Parameters
+        ----------
+        step_size
+            α_t.
+        steps_left_in_epoch
+            After which steps that no anchor ties together end.
+        """
+        assert self._algorithm is not None
+        parts, counters, begun = (
+            self.parts,
+            self.state.counters,
+            self.state.counters.steps,
+        )
+        engine = parts.engine
+        compiled_before = engine.compiled_steps
+
+        def may_step(made: int) -> bool:
+            return self._allows(begun + made, self.method.step_cost)
+
+        with (
+            uncached_autocast(),
+            self.named_errors(self.windows, lambda: engine.current_windows),
+            self._noticed_draws(),
+        ):
+            report = self._algorithm.outer_loop(
+                step_size, self.coefficient(), may_step, steps_left_in_epoch
+            )
+            report = parts.wrapper.finish(report)
+            counters.steps += len(report.steps)
+        counters.outer += 1
+        self.compiled_steps += engine.compiled_steps - compiled_before
+        return report
+
+    def named_errors(
+        self, windows: WindowIndex, current: Callable[[], torch.Tensor | None]
+    ) -> Any:
+        """Name the window if the network fails on one."""
+        step = self.state.counters.steps
+        return named_window_errors(self.losses, windows, current, self.faults, step)
+
+    @contextmanager
+    def _noticed_draws(self) -> Iterator[None]:
+        """Notice a network that draws random numbers for some windows only.
+
+        No probe has met them, so the two passes of an inner step saw different numbers.
+        """
+        if self.parts.engine.gradients.stochastic or not self.method.uses_anchor:
+            yield
+            return
+        device = self.windows.device
+        before = global_state(device)
+        yield
+        drawn = drawn_from(before, global_state(device))
+        if drawn:
+            self._train_eagerly(
+                f"{self.losses.name} draws random numbers for some windows, which was "
+                f"not noticed before step {self.state.counters.steps}",
+                "up to here the two passes of an inner step saw different ones, from "
+                "here on they see the same, without compilation",
+                self.effects._replace(random=drawn),
+            )
+
+    def record(self, report: LoopReport, epoch: int) -> float | None:
+        """Write the row of an outer loop into the history.
+
+        Returns
+        -------
+        The mean loss of its finite steps: NaN if there is none, None without steps.
+        """
+        state, counters = self.state, self.state.counters
+        good = [loss for loss in report.losses if not math.isnan(loss)]
+        train_loss = sum(good) / len(good) if good else math.nan
+        with state.clock.stopped():  # the search for faulty windows is not training
+            self.faults.record(report, counters.steps)
+        spent = {
+            "gradients": counters.gradients,
+            "anchors": counters.anchors,
+            "seconds": state.clock.seconds,
+            "skipped": self.faults.skipped,
+        }
+        if not report.steps:  # an anchor, then a budget at its end or a length of zero
+            state.history.extend(**spent)
+            return None
+        state.history.add(
+            step=counters.steps,
+            outer=counters.outer,
+            epoch=epoch,
+            train_loss=train_loss,
+            update_norm=math.sqrt(report.squared_norm),
+            **spent,
+        )
+        if not math.isnan(train_loss):
+            state.train_loss = train_loss
+            self.faults.record_loss(train_loss, counters.steps)
+        return train_loss
