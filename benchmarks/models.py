@@ -29,7 +29,7 @@ from pts_scott import ScottTrainer, with_scott
 from pts_scott.backends import backend
 
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/backends")]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/stacks")]
 
 if backend.NAME == "gluonts":
     from gluonts.torch.model.deep_npts import DeepNPTSEstimator

@@ -41,7 +41,7 @@ from pts_scott.method.scott import Scott, Settings, WindowDraws
 from pts_scott.models.networks import LSTMNetwork, VARNetwork
 from pts_scott.strata.partition import Strata
 from pts_scott.training.lightning_module import OuterLoopModule
-from pts_scott.training.trainer import OPTIMIZERS
+from pts_scott.training.optimizers import OPTIMIZERS
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
