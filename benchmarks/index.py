@@ -1,9 +1,9 @@
-"""The index of windows and strata at scale: memory beyond the series, seconds, draws.
+"""Measure the window index and strata at scale: memory, build time and draw rates.
 
 Values are generated. The sizes are those of Exchange-Rate, of the full Traffic data, and
-of a shop with 500,000 products over 300 days, there also with thirty different starts,
-and from an Arrow file that is mapped and not read (where pyarrow is installed). Memory is
-what the process holds of its own; pages of a mapped file are the operating system's.
+of a shop with 500,000 products over 300 days; the shop also with thirty different starts
+and, if pyarrow is installed, from a memory-mapped Arrow file. Memory is reported beyond
+the series themselves and excludes pages of mapped files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROUNDS, DRAWS = 5, 1000
 
 
 def resident_megabytes() -> float:
-    """Memory that this process holds now, without pages of files."""
+    """Return the resident memory of this process, without file-backed pages."""
     with open("/proc/self/status") as status:
         line = next(line for line in status if line.startswith("RssAnon"))
     return int(line.split()[1]) / 1e3
@@ -38,7 +38,7 @@ def resident_megabytes() -> float:
 
 @dataclass
 class Built:
-    """An index with its strata, and what it took to build them."""
+    """An index with its strata, and the cost of building them."""
 
     name: str
     windows: WindowIndex
@@ -47,7 +47,7 @@ class Built:
     seconds: float
 
     def draws(self) -> dict[str, Callable[[], object]]:
-        """Draws of 32 windows: as many from each size, so that rates can be compared."""
+        """Return functions that draw 32 windows each, so that rates are comparable."""
         generator = torch.Generator().manual_seed(0)
         places = torch.randint(len(self.windows), (32,), generator=generator)
         locate, order = self.windows.locate, self.strata.sorted
@@ -58,7 +58,7 @@ class Built:
 
 
 def rates(built: list[Built]) -> list[dict[str, float]]:
-    """Draws a second of each, in medians of interleaved rounds."""
+    """Return draws per second of each, as medians of interleaved rounds."""
     found: list[dict[str, list[float]]] = [defaultdict(list) for _ in built]
     draws = [one.draws() for one in built]
     for _ in range(ROUNDS):
@@ -79,15 +79,15 @@ def measure(
     policy: Policy,
     starts: int = 1,
 ) -> Built:
-    """Series in memory."""
+    """Measure series in memory."""
     values = np.random.default_rng(0).random(shape, dtype=np.float32)
-    # A start of the stack's own kind, moved on for some of the series.
+    # A start of the type that the backend uses, shifted for some of the series.
     entry = {"start": "2015-01-01", "target": [0.0]}
     first = next(iter(ListDataset([entry], freq=freq)))["start"]
     step = getattr(first, "freq", None)
-    moved = [first + k * step for k in range(starts)]
+    shifted = [first + k * step for k in range(starts)]
     entries = (
-        {"item_id": f"item {i}", "start": moved[i % starts], "target": row}
+        {"item_id": f"item {i}", "start": shifted[i % starts], "target": row}
         for i, row in enumerate(values)
     )
     return build(name, entries, freq, lengths, policy, values.nbytes / 1e6)
@@ -96,7 +96,7 @@ def measure(
 def measure_mapped(
     name: str, shape: tuple[int, int], freq: str, lengths: tuple[int, int], policy: Policy
 ) -> Built:
-    """The same from an Arrow file, written batch by batch."""
+    """Measure the same from an Arrow file, written batch by batch."""
     import pyarrow as pa
 
     generator = np.random.default_rng(0)
@@ -115,7 +115,7 @@ def measure_mapped(
                 ]
                 columns = [pa.array(r, k) for r, k in zip(rows, kinds)]
                 writer.write_batch(pa.record_batch(columns, schema=schema))
-        # The mapped pages stay when the name of the file is gone.
+        # The mapping stays valid after the file is deleted.
         return build(name, ArrowDataset(path, freq), freq, lengths, policy, 0.0)
 
 
@@ -127,7 +127,7 @@ def build(
     policy: Policy,
     megabytes: float,
 ) -> Built:
-    """Build index and strata; ``megabytes`` are those of the series themselves."""
+    """Build index and strata; ``megabytes`` is the size of the series themselves."""
     gc.collect()
     before, began = resident_megabytes(), time.perf_counter()
     windows = WindowIndex.from_dataset(entries, freq, *lengths)
@@ -139,7 +139,7 @@ def build(
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run all measurements and print them."""
     torch.set_num_threads(1)
     by_series = Stratifier.ranges(4) * Stratifier.series()
     by_season = Stratifier.calendar("weekday", "season")

@@ -1,4 +1,4 @@
-"""Reading and stratifying a file of the size of Traffic: 862 series of 17,544 hours.
+"""Time reading and stratifying a file as large as Traffic: 862 series of 17,544 hours.
 
 Run it with ``python benchmarks/loading.py``; the values are generated.
 """
@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 from pts_scott import Stratifier, WindowIndex
-from pts_scott.datasets.catalogue import load
+from pts_scott.datasets import load
 
 SERIES, STEPS = 862, 17_544
 
 
 def write(path: Path) -> None:
-    """Occupancies between 0 and 1 with four digits, in LSTNet layout."""
+    """Write occupancies between 0 and 1 with four digits, in LSTNet layout."""
     values = np.random.default_rng(0).integers(0, 10_000, (STEPS, SERIES))
     words = np.array([f"{value / 10_000:.4f}" for value in range(10_000)])
     with gzip.open(path, "wt", compresslevel=1) as file:
@@ -29,7 +29,7 @@ def write(path: Path) -> None:
 
 
 def main() -> None:
-    """Time each part, and print them."""
+    """Time each stage and print it."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "traffic-size.txt.gz"

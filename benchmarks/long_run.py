@@ -1,10 +1,10 @@
-"""A long run: memory, speed and open files over many inner steps of a small model.
+"""Track memory, speed and open files over a long run of a small model.
 
     python benchmarks/long_run.py [--steps 200000] [--parts 10]
 
-Trains VAR on two waves with SCott, compiled, with a checkpoint every 20,000 steps, and
-prints for each part of the run its steps a second, the resident memory and the number of
-open files at its end.
+Trains VAR on two waves with SCott, compiled, with a checkpoint every 20,000 steps. For
+each part of the run it prints the steps per second, and the resident memory and number of
+open files at the end.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from pts_scott.training.callbacks import Observer
 
 
 def resident() -> float:
-    """Resident memory of this process in MB."""
+    """Return the resident memory of this process in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-class Watch(Observer):
-    """Prints a line for each part of the run."""
+class Monitor(Observer):
+    """Callback that prints one line per part of the run."""
 
     def __init__(self, every: int) -> None:
         self._every, self._next = every, every
-        self._before = (0, time.perf_counter())
+        self._last = (0, time.perf_counter())
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-        """Look, if another part is done."""
+        """Print a line if another part is done."""
         if pl_module.steps < self._next:
             return
         self._next += self._every
         now = time.perf_counter()
-        steps, began = self._before
+        steps, began = self._last
         rate = (pl_module.steps - steps) / (now - began)
         files = len(os.listdir("/proc/self/fd"))
         print(
             f"| {pl_module.steps} | {rate:.0f} | {resident():.1f} | {files} |", flush=True
         )
-        self._before = (pl_module.steps, time.perf_counter())
+        self._last = (pl_module.steps, time.perf_counter())
 
 
 def main() -> None:
-    """Train and watch."""
+    """Train and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=200_000)
     parser.add_argument("--parts", type=int, default=10)
@@ -77,7 +77,7 @@ def main() -> None:
             checkpoint=Checkpoints(folder, steps=20_000),
             trainer_kwargs={
                 "enable_progress_bar": False,
-                "callbacks": [Watch(options.steps // options.parts)],
+                "callbacks": [Monitor(options.steps // options.parts)],
             },
         )
         VAREstimator(

@@ -1,12 +1,12 @@
-"""Every model of the stack: steps a second against the library's own loop.
+"""Compare the training speed of every model with the library's own training loop.
 
     python benchmarks/models.py [MODEL ...] [--rounds 3] [--steps 60] [--write]
 
 Each model trains with the library's own loop and with ScottTrainer (plain and SCott), on
-the data of the tests, at the library's default sizes of layers, with M = 32, Adam, eager
-and on one thread; what a run takes beside its steps is left out by taking the difference
-of two lengths. Rounds are interleaved, and medians are printed as rows of the table in
-docs/models.md; ``--write`` puts them there, with what the tests hold each model to.
+the data of the tests, with the library's default layer sizes, M = 32, Adam, eager and on
+one thread. The difference between a long and a short run excludes constant overhead.
+Rounds are interleaved, and medians are printed as rows of the table in docs/models.md;
+``--write`` updates that table, including what the tests guarantee for each model.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ else:
     TITLE = "PyTorchTS"
 
 BATCH = 32
-# Arguments by which the tests make networks small.
+# Arguments with which the tests make networks small.
 SIZES = {
     *("hidden_size", "num_cells", "hidden_dim", "variable_dim", "embed_dim", "d_model"),
     *("nhead", "num_heads", "dim_feedforward", "dim_feedforward_scale", "num_bins"),
@@ -96,7 +96,7 @@ def our_run(model: Any, arguments: dict[str, Any], steps: int, method: str) -> N
 
 
 def seconds_of(run: Callable[[int], None], steps: int) -> float:
-    """Seconds of one step: a long run less a short one."""
+    """Return the seconds per step: a long run minus a short one."""
     taken = []
     for length in (steps // 4, steps + steps // 4):
         began = time.perf_counter()
@@ -107,7 +107,7 @@ def seconds_of(run: Callable[[int], None], steps: int) -> float:
 
 
 def measure(name: str, rounds: int, steps: int) -> list[str]:
-    """The cells of a model: steps a second of the library, and ours against them."""
+    """Return a model's cells: the library's steps per second, and our speedups."""
     model = MODELS[name]
     arguments = {k: v for k, v in model.arguments.items() if k not in SIZES}
     runs: dict[str, Callable[[int], None]] = {
@@ -125,13 +125,13 @@ def measure(name: str, rounds: int, steps: int) -> list[str]:
 
 
 def row(name: str, cells: list[str], remark: str) -> str:
-    """A line of the table."""
-    held = ["yes" if found else "no" for found in CONTRACT[name].values()]
-    return f"| {' | '.join([name, *held, *cells, remark]).rstrip()} |"
+    """Return a row of the table."""
+    guaranteed = ["yes" if found else "no" for found in CONTRACT[name].values()]
+    return f"| {' | '.join([name, *guaranteed, *cells, remark]).rstrip()} |"
 
 
 def write(name: str, cells: list[str]) -> None:
-    """Put a model's line into the stack's table."""
+    """Write a model's row into the backend's table."""
     path = ROOT / "docs/models.md"
     before, heading, table = path.read_text().partition(f"## {TITLE}\n")
     lines = table.split("\n")
@@ -143,7 +143,7 @@ def write(name: str, cells: list[str]) -> None:
 
 
 def main() -> None:
-    """Measure the models that are named, or all."""
+    """Measure the given models, or all of them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", default=list(MODELS))
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,12 +1,12 @@
-"""What several processes cost and bring: reductions by size, and steps of one network.
+"""Measure training over several processes: all-reduce latency and steps per second.
 
     python benchmarks/scaling.py
 
-Processes are forked on this machine and talk over gloo. The first table is the time of
-one sum over all processes; the second is steps a second of two of the paper's networks,
-of many parameters (N-BEATS) and of much work for each (LSTM), with ``strategy="ddp"``,
-each process with its share of M = 64 windows on one thread; the last line is what a
-checkpoint of the first takes.
+Processes are forked on this machine and communicate over gloo. The first table shows the
+time of one all-reduce; the second the steps per second of two of the paper's networks,
+one with many parameters (N-BEATS) and one with much work per parameter (LSTM), with
+``strategy="ddp"``, each process with its shard of M = 64 windows on one thread. The last
+line shows the cost of a checkpoint of the former.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ SIZES = (10**4, 10**5, 10**6, 10**7)
 PROCESSES = (1, 2)
 
 
-def together(size: int, work: Callable[[], Any]) -> Any:
-    """What the first of some processes makes of it."""
+def run_processes(size: int, work: Callable[[], Any]) -> Any:
+    """Run ``work`` in several processes and return the result of the first."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -69,7 +69,7 @@ def together(size: int, work: Callable[[], Any]) -> Any:
 
 
 def reductions() -> dict[int, float]:
-    """Seconds of one reduction for each number of values."""
+    """Return the seconds per all-reduce, by number of values."""
     dist.init_process_group("gloo")
     found = {}
     for size in SIZES:
@@ -86,7 +86,7 @@ def reductions() -> dict[int, float]:
 
 
 def data() -> ListDataset:
-    """Eight waves of a year of hours."""
+    """Return eight waves, each over a year of hours."""
     hours = np.arange(24 * 365)
     rows = [5 + np.sin(2 * np.pi * hours / 24 + shift) for shift in range(8)]
     return ListDataset([{"start": "2024-01-01", "target": row} for row in rows], freq="h")
@@ -95,7 +95,7 @@ def data() -> ListDataset:
 def steps(
     network: str, processes: int, method: str, folder: str | None = None
 ) -> tuple[float, float]:
-    """Steps a second of a network, and seconds of a checkpoint."""
+    """Return the steps per second of a network, and the seconds of a checkpoint."""
     kwargs: dict[str, Any] = {"enable_progress_bar": False}
     if processes > 1:
         kwargs |= {"strategy": "ddp", "devices": processes}
@@ -124,23 +124,23 @@ def steps(
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run all measurements and print them."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     print("| values in a reduction | ms, 2 processes |\n|---|---|")
-    for size, seconds in together(2, reductions).items():
+    for size, seconds in run_processes(2, reductions).items():
         print(f"| {size} | {1000 * seconds:.2f} |")
     print(
         "\n| network | processes | plain, steps/s | SCott, steps/s |\n|---|---|---|---|"
     )
     for name, number in itertools.product(("N-BEATS", "LSTM"), PROCESSES):
         rates = [
-            together(number, functools.partial(steps, name, number, method))[0]
+            run_processes(number, functools.partial(steps, name, number, method))[0]
             for method in ("plain", "scott")
         ]
         print(f"| {name} | {number} | {rates[0]:.2f} | {rates[1]:.2f} |", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        _, seconds = together(1, lambda: steps("N-BEATS", 1, "scott", folder))
+        _, seconds = run_processes(1, lambda: steps("N-BEATS", 1, "scott", folder))
         size = os.path.getsize(os.path.join(folder, "last.ckpt"))
     print(f"\na checkpoint of this run: {size / 1e6:.0f} MB, {seconds:.2f} s")
 

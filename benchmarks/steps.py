@@ -1,14 +1,14 @@
-"""Where a step's time goes: one run, as ratios, for the stack that is installed.
+"""Profile a training step, relative to the installed backend and to the bare network.
 
-Two tables are printed and written as CSV, with a picture:
+Two tables are printed and written as CSV, with a figure:
 
-- whole training runs against the stack's own trainer, where it has the same model,
-  data loading and Lightning included, and the share of each part of a step;
+- whole training runs against the backend's own trainer, if it has the same model,
+  including data loading and Lightning, and the share of each part of a step;
 - for each model and M: the bare limit (forward, backward and update of the same network
-  on a batch that is in memory already), our plain step, our SCott inner step and an
+  on a batch that is already in memory), our plain step, our SCott inner step and an
   anchor, eager and compiled.
 
-Rounds are interleaved and medians are compared. Compilation is timed apart.
+Rounds are interleaved and medians are compared. Compilation is timed separately.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from pts_scott.method.scott import Scott, Settings, WindowDraws
 from pts_scott.models.networks import LSTMNetwork, VARNetwork
 from pts_scott.strata.partition import Strata
 from pts_scott.training.lightning_module import OuterLoopModule
-from pts_scott.training.trainer import OPTIMIZERS
+from pts_scott.training.optimizers import OPTIMIZERS
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-ANCHOR = 49  # windows of an anchor: weekday × season on Traffic
+ANCHOR = 49  # windows per anchor: weekday × season on Traffic
 INNER_STEPS = 20
 ROUND_SECONDS = 0.5
 STRATIFIER = Stratifier.periodic(ANCHOR)
@@ -55,7 +55,7 @@ OPTIONS: dict[str, Any] = {"lr": 1e-3, "weight_decay": 1e-5, "fused": True}
 
 @dataclass(frozen=True)
 class Model:
-    """A network to measure, and how to compare it."""
+    """A network to measure."""
 
     name: str
     context_length: int
@@ -65,7 +65,7 @@ class Model:
 
 
 def nbeats(stacks: int, width: int, context: int, prediction: int) -> nn.Module:
-    """N-BEATS with one generic block a stack."""
+    """Build N-BEATS with one generic block per stack."""
     return backend.nbeats(
         context_length=context,
         prediction_length=prediction,
@@ -80,26 +80,26 @@ def nbeats(stacks: int, width: int, context: int, prediction: int) -> nn.Module:
 
 
 def feedforward(context: int, prediction: int) -> nn.Module:
-    """The stack's own feed-forward network, four layers of 80."""
+    """Build the backend's own feed-forward network, four layers of 80."""
     return backend.simple_feedforward(context, prediction, [80] * 4, None, False)
 
 
 MODELS = (
     Model("SimpleFeedForward (8, 1)", 8, 1, lambda: feedforward(8, 1)),
     Model("SimpleFeedForward (72, 24)", 72, 24, lambda: feedforward(72, 24)),
-    # Compiled, its fused kernel would be unrolled step by step.
+    # Compiling would replace its fused kernel by unrolled steps.
     Model(
         "LSTM 2 x 100", 72, 24, lambda: LSTMNetwork(prediction_length=24), compiled=False
     ),
     Model("N-BEATS 4 x 64", 72, 24, lambda: nbeats(4, 64, 72, 24)),
-    # Its matrix products are all its time, and compiling takes minutes.
+    # Matrix products dominate its time, and compiling takes minutes.
     Model("N-BEATS 30 x 512", 72, 24, lambda: nbeats(30, 512, 72, 24), compiled=False),
     Model("VAR", 72, 24, lambda: VARNetwork(context_length=72, prediction_length=24)),
 )
 
 
 def random_walks(series: int = 8, length: int = 6070) -> ListDataset:
-    """Series of the size of Exchange-Rate's training range."""
+    """Return series of the size of Exchange-Rate's training range."""
     steps = np.random.default_rng(0).standard_normal((series, length))
     return ListDataset(
         [
@@ -113,7 +113,7 @@ def random_walks(series: int = 8, length: int = 6070) -> ListDataset:
 def interleaved(
     sides: dict[str, Callable[[], float]], rounds: int
 ) -> dict[str, list[float]]:
-    """Seconds a step of each side, round by round in turn."""
+    """Return the seconds per step of each side, measured in interleaved rounds."""
     times: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, measure in sides.items():
@@ -125,7 +125,7 @@ def interleaved(
 
 
 def library_seconds(model: Model, data: ListDataset, size: int, steps: int) -> float:
-    """Seconds a step of the stack's own estimator and trainer, data loading included."""
+    """Return the seconds per step of the backend's own trainer, with data loading."""
     lengths = {
         "prediction_length": model.prediction_length,
         "context_length": model.context_length,
@@ -170,7 +170,7 @@ def library_seconds(model: Model, data: ListDataset, size: int, steps: int) -> f
 
 
 class TimedTrainer(ScottTrainer):
-    """Adds up the seconds of each part of a step."""
+    """A trainer that sums the seconds of each part of a step."""
 
     def _run(self, module: OuterLoopModule) -> None:
         self.parts = Parts()
@@ -179,14 +179,14 @@ class TimedTrainer(ScottTrainer):
 
 
 class Parts:
-    """Seconds by part; the parts of an anchor are the anchor's."""
+    """Seconds by part of a step; those within an anchor count as anchor only."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self._inside = False
 
     def watch(self, scott: Scott) -> None:
-        """Put a clock around the parts of an outer loop."""
+        """Wrap a timer around the parts of an outer loop."""
         for owner, method, part in (
             (scott.draws, "inner", "drawing"),
             (scott.draws, "anchor", "drawing"),
@@ -200,11 +200,11 @@ class Parts:
             setattr(owner, method, self._timed(part, getattr(owner, method)))
         warm_up = scott.warm_up
 
-        def forgotten(anchor_size: int) -> None:
+        def warm_up_untimed(anchor_size: int) -> None:
             warm_up(anchor_size)
-            self.seconds.clear()  # compilation is no part of a step
+            self.seconds.clear()  # compilation is not part of a step
 
-        scott.warm_up = forgotten  # type: ignore[method-assign]
+        scott.warm_up = warm_up_untimed  # type: ignore[method-assign]
 
     def _timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any) -> Any:
@@ -224,7 +224,7 @@ class Parts:
 def run_trainer(
     model: Model, windows: WindowIndex, method: str, size: int, steps: int, compiled: bool
 ) -> TimedTrainer:
-    """One whole training run, without early stop: K steps an anchor."""
+    """Run a whole training without early stop: K steps per anchor."""
     trainer = TimedTrainer(
         method=method,
         optimizer="adam",
@@ -245,7 +245,7 @@ def run_trainer(
 def whole_runs(
     model: Model, data: ListDataset, sizes: Iterable[int], rounds: int, steps: int
 ) -> Iterable[dict[str, Any]]:
-    """Rows of whole training runs, with the shares of their parts."""
+    """Yield rows of whole training runs, with the shares of their parts."""
     windows = WindowIndex.from_dataset(
         data, "D", model.context_length, model.prediction_length
     )
@@ -295,7 +295,7 @@ def whole_runs(
 
 
 class Engine:
-    """Steps of one network as training makes them, but for Lightning."""
+    """Steps of one network as in training, but without Lightning."""
 
     def __init__(
         self,
@@ -330,7 +330,7 @@ class Engine:
         self.parts.watch(self.scott)
 
     def step(self, steps: int) -> float:
-        """Seconds a step, its anchors not counted."""
+        """Return the seconds per step, without anchors."""
         self.parts.seconds.clear()
         began = time.perf_counter()
         for _ in range(0, steps, INNER_STEPS):
@@ -339,7 +339,7 @@ class Engine:
         return seconds / (-(-steps // INNER_STEPS) * min(steps, INNER_STEPS))
 
     def anchor(self, repeats: int) -> float:
-        """Seconds an anchor."""
+        """Return the seconds per anchor."""
         began = time.perf_counter()
         for _ in range(repeats):
             self.scott._take_anchor()
@@ -347,7 +347,7 @@ class Engine:
 
 
 class Bare:
-    """Forward, backward and update on a batch that is in memory already."""
+    """Forward, backward and update on a batch that is already in memory."""
 
     def __init__(self, model: Model, windows: WindowIndex, size: int, compiled: bool):
         torch.manual_seed(0)
@@ -366,7 +366,7 @@ class Bare:
             self.compile_seconds = time.perf_counter() - began
 
     def step(self, steps: int) -> float:
-        """Seconds a step."""
+        """Return the seconds per step."""
         began = time.perf_counter()
         for _ in range(steps):
             if self.fused is not None:
@@ -385,17 +385,17 @@ def engine_rows(
     rounds: int,
     compile_sizes: Iterable[int],
 ) -> Iterable[dict[str, Any]]:
-    """Rows of one model: steps and anchors against the bare limit."""
+    """Yield rows of one model: steps and anchors against the bare limit."""
     windows = WindowIndex.from_dataset(
         data, "D", model.context_length, model.prediction_length
     )
     strata = STRATIFIER.stratify(windows)
-    for how, its_sizes in ((False, sizes), (True, compile_sizes)):
-        for size in its_sizes:
-            word = "compiled" if how else "eager"
-            bare = Bare(model, windows, size, how)
-            plain = Engine(model, windows, strata, "plain", size, how)
-            scott = Engine(model, windows, strata, "scott", size, how)
+    for compiled, mode_sizes in ((False, sizes), (True, compile_sizes)):
+        for size in mode_sizes:
+            mode = "compiled" if compiled else "eager"
+            bare = Bare(model, windows, size, compiled)
+            plain = Engine(model, windows, strata, "plain", size, compiled)
+            scott = Engine(model, windows, strata, "scott", size, compiled)
             bare.step(3)
             steps = int(min(500, max(4, ROUND_SECONDS / bare.step(3))))
             sides = {
@@ -409,7 +409,7 @@ def engine_rows(
                 "SCott inner step": scott.compile_seconds,
             }
             if size == 32:
-                same = Engine(model, windows, strata, "plain", ANCHOR, how)
+                same = Engine(model, windows, strata, "plain", ANCHOR, compiled)
                 sides[f"anchor of {ANCHOR}"] = lambda e=scott, n=steps: e.anchor(n)
                 sides[f"plain step, M = {ANCHOR}"] = lambda e=same, n=steps: e.step(n)
             for measure in sides.values():
@@ -421,7 +421,7 @@ def engine_rows(
                 yield {
                     "model": model.name,
                     "M": size,
-                    "how": word,
+                    "how": mode,
                     "side": side,
                     "ms": 1e3 * median,
                     "against the bare limit": median / base,
@@ -430,11 +430,11 @@ def engine_rows(
                 }
 
 
-# -- what is shown ----------------------------------------------------------------------
+# -- output -----------------------------------------------------------------------------
 
 
 def print_runs(rows: list[dict[str, Any]]) -> None:
-    """Whole runs as a table, with the shares of the parts below each cell."""
+    """Print whole runs as a table, with the shares of their parts."""
     for row in rows:
         shares = "  ".join(f"{k} {v:.0%}" for k, v in row.get("shares", {}).items())
         print(
@@ -444,10 +444,10 @@ def print_runs(rows: list[dict[str, Any]]) -> None:
         )
 
 
-def draw_picture(
+def draw_figure(
     runs: list[dict[str, Any]], engine: list[dict[str, Any]], path: Path
 ) -> None:
-    """Shares of a step of whole runs, and steps against the bare limit."""
+    """Plot the parts of a step in whole runs, and steps against the bare limit."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.6), layout="constrained")
     shown = [r for r in runs if r["M"] == 32 and r["model"] == MODELS[0].name]
     parts = ["drawing", "gathering", "gradients", "update", "whole step, compiled"]
@@ -464,7 +464,7 @@ def draw_picture(
         left.text(row["ms"], place, f" {row['times as fast']:.1f} ×", va="center")
     labels = [r["side"].replace("scott", "SCott") for r in reversed(shown)]
     left.set_yticks(range(len(shown)), labels)
-    left.set_xlabel("ms a step, whole training runs")
+    left.set_xlabel("ms per step, whole training runs")
     left.set_title(f"{backend.NAME}: {MODELS[0].name}, M = 32", fontsize=10)
     handles = [plt.Rectangle((0, 0), 1, 1, color=colors[p]) for p in parts]
     below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13)}
@@ -495,7 +495,7 @@ def draw_picture(
 
 
 def write_csv(rows: list[dict[str, Any]], path: Path) -> None:
-    """The rows with every column that one of them has."""
+    """Write rows, with every column that any of them has."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, columns)
@@ -504,14 +504,14 @@ def write_csv(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    """Measure, print and write."""
+    """Run all measurements, print and write them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=500, help="of a whole run")
+    parser.add_argument("--steps", type=int, default=500, help="per training run")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 32, 256])
-    parser.add_argument("--models", nargs="+", help="words in the models' names")
+    parser.add_argument("--models", nargs="+", help="parts of the models' names")
     parser.add_argument("--compile-sizes", type=int, nargs="*", default=[1, 32, 256])
-    parser.add_argument("--no-runs", action="store_true", help="the engine alone")
+    parser.add_argument("--no-runs", action="store_true", help="skip whole training runs")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", type=Path, default=Path("benchmark-results"))
     options = parser.parse_args()
@@ -560,7 +560,7 @@ def main() -> None:
             )
         write_csv(engine, options.output / f"engine-{backend.NAME}.csv")
     if runs and engine:
-        draw_picture(runs, engine, options.output / f"steps-{backend.NAME}.png")
+        draw_figure(runs, engine, options.output / f"steps-{backend.NAME}.png")
     print(f"\nwritten to {options.output}/")
 
 

@@ -17,7 +17,8 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from pts_scott.datasets.catalogue import FOLDER, available
+from pts_scott.datasets.catalogue import available
+from pts_scott.datasets.known import FOLDER_VARIABLE as FOLDER
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

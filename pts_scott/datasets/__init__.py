@@ -1,4 +1,4 @@
-"""Named datasets, files, splits, and the paper's synthetic data."""
+"""Named datasets, files, splits by time, and the paper's synthetic data."""
 
 from pts_scott.datasets.catalogue import available, load
 

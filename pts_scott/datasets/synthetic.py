@@ -1,7 +1,7 @@
 """The paper's synthetic data: four series that order four patterns differently.
 
-Every window of 72 + 24 steps that slides by 24 sees three patterns and predicts
-the fourth, so series and predicted pattern make 16 strata that are known exactly.
+Every window of 72 + 24 steps, sliding by 24, sees three patterns and predicts the
+fourth, so series × predicted pattern gives 16 strata that are known exactly.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ PATTERN_LENGTH = 24
 CONTEXT_LENGTH = 72
 PREDICTION_LENGTH = 24
 ORDERS = ((0, 1, 2, 3), (3, 2, 1, 0), (0, 2, 1, 3), (3, 1, 2, 0))
-START = "2000-01-01"  # midnight, so that a pattern begins with each day
+START = "2000-01-01"  # midnight, so that every day begins a pattern
 
 
 def patterns() -> np.ndarray:
-    """The patterns P_1, …, P_4 as rows: sin t, t, t² and √t for t = 1, …, 24."""
+    """Return the patterns P_1, …, P_4 as rows: sin t, t, t² and √t for t = 1, …, 24."""
     t = np.arange(1, PATTERN_LENGTH + 1, dtype=np.float64)
     return np.stack([np.sin(t), t, t**2, np.sqrt(t)])
 
 
 def synthetic_series(repetitions: int = 2000, seed: int = 0) -> np.ndarray:
-    """The four series as rows, with noise N(0, 1)."""
+    """Return the four series as rows, with noise N(0, 1)."""
     whole_number("repetitions", repetitions)
     rows = [np.tile(patterns()[list(order)].reshape(-1), repetitions) for order in ORDERS]
     noise = np.random.default_rng(seed).standard_normal((len(ORDERS), len(rows[0])))
@@ -38,7 +38,7 @@ def synthetic_series(repetitions: int = 2000, seed: int = 0) -> np.ndarray:
 
 
 def synthetic_dataset(repetitions: int = 2000, seed: int = 0) -> Any:
-    """The four series as a GluonTS dataset."""
+    """Return the four series as a GluonTS dataset."""
     return ListDataset(
         [
             {"item_id": f"TS{number}", "start": START, "target": series}
@@ -49,7 +49,7 @@ def synthetic_dataset(repetitions: int = 2000, seed: int = 0) -> Any:
 
 
 def synthetic_windows(repetitions: int = 2000, seed: int = 0) -> WindowIndex:
-    """The paper's windows: 72 steps of context, 24 to predict, sliding by 24."""
+    """Return the paper's windows: 72 steps of context, 24 to predict, sliding by 24."""
     return WindowIndex.from_dataset(
         synthetic_dataset(repetitions, seed),
         FREQ,

@@ -1,0 +1,194 @@
+"""Series from data frames: wide or long with timestamps, or one row per step."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pts_scott.data.timeline import moment_of, parse_offset
+from pts_scott.datasets.cells import numeric_rows, reject_objects, timestamps
+from pts_scott.datasets.columns import (
+    ITEM_IDS,
+    TARGETS,
+    TIMESTAMPS,
+    Columns,
+    check_unique,
+    find_column,
+    has_name,
+)
+from pts_scott.datasets.frequency import (
+    check_increasing,
+    infer_frequency,
+    step_positions,
+    timestamp_frequency,
+)
+from pts_scott.datasets.raw_series import RawSeries, Source
+from pts_scott.errors import FileLayoutError, shorten
+
+
+def series_from_frame(
+    frame: pd.DataFrame,
+    start: Any = None,
+    freq: Any = None,
+    columns: Columns | None = None,
+    name: str = "the DataFrame",
+) -> RawSeries:
+    """Read a data frame.
+
+    Parameters
+    ----------
+    frame
+        In wide or long form, with timestamps in a column or in the index; with
+        ``start``, one row per step and one column per series.
+    start, freq
+        First step and frequency.
+    columns
+        Names of the columns.
+    name
+        Of the frame, for error messages.
+
+    Raises
+    ------
+    FileLayoutError, FrequencyError, InfiniteValuesError
+    """
+    columns, source = columns or Columns(), Source(name)
+    frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
+    check_unique(list(frame.columns), name)
+    if frame.empty:
+        raise FileLayoutError(f"{name} is empty: it has no rows or no columns.")
+    if start is not None:
+        columns.reject("with start= every column is a series")
+        names = list(frame.columns)
+        return regular_series(numeric_rows(frame, names, source), names, start, freq)
+    index = frame.index
+    if isinstance(index, pd.MultiIndex):
+        frame = frame.reset_index()
+    elif isinstance(index, pd.DatetimeIndex | pd.PeriodIndex):
+        moments = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
+        label = str(index.name or TIMESTAMPS[0])
+        if columns.timestamp in (None, label) and label not in frame.columns:
+            frame = frame.reset_index(drop=True)
+            frame.insert(0, label, moments)
+            columns = replace(columns, timestamp=label)
+    return series_from_table(frame, freq, columns, source)
+
+
+def regular_series(
+    values: np.ndarray, names: list[str], start: Any, freq: Any
+) -> RawSeries:
+    """Return series that all begin at ``start``; each row of ``values`` is one."""
+    first = moment_of(start)
+    return RawSeries(
+        timestamp_frequency(freq, first), names, [first] * len(names), list(values)
+    )
+
+
+def series_from_table(
+    frame: pd.DataFrame, freq: Any, columns: Columns, source: Source
+) -> RawSeries:
+    """Read a table with a column of timestamps, in long or wide form."""
+    known, table = list(frame.columns), source.name
+    time = find_column("timestamp", columns.timestamp, TIMESTAMPS, known, table)
+    time = time or known[0]
+    item = find_column("item_id", columns.item_id, ITEM_IDS, known, table)
+    reject_objects(frame[[time] if item is None else [time, item]], source)
+    times = timestamps(frame[time], source)
+    if item is None:
+        series = _wide_series(frame, times, time, freq, columns.target, source)
+        read = [time, *series.item_ids]
+    else:
+        target = find_column("target", columns.target, TARGETS, known, table)
+        if target is None:
+            raise FileLayoutError(
+                f"{table} has a column {item!r}, but none of {', '.join(TARGETS)}; name "
+                f"the column of the values with target=. It has {shorten(known)}."
+            )
+        series = _long_series(frame, times, item, target, freq, source)
+        read = [time, item, target]
+    unread = [name for name in known if name not in read and has_name(name)]
+    return replace(series, unread=unread)
+
+
+def _wide_series(
+    frame: pd.DataFrame,
+    times: pd.DatetimeIndex,
+    time: str,
+    freq: Any,
+    target: str | None,
+    source: Source,
+) -> RawSeries:
+    """Read every column except the timestamps, or only ``target``, as a series."""
+    names = [name for name in frame.columns if has_name(name) and name != time]
+    if target is not None:
+        names = [find_column("target", target, (), names, source.name) or target]
+    if not names:
+        raise FileLayoutError(
+            f"{source.name} has timestamps, but no column with values besides {time!r}."
+        )
+    rows = np.arange(len(times))
+    check_increasing(times, rows, None, source)
+    values = numeric_rows(frame, names, source)
+    if freq is None:
+        freq = infer_frequency(times, source)
+    else:
+        freq = timestamp_frequency(freq, times[0])
+    steps = step_positions(times, rows, freq, source)
+    if steps[-1] + 1 > len(steps):
+        given, values = values, np.full((len(names), steps[-1] + 1), np.nan)
+        values[:, steps] = given
+    moments = pd.date_range(times[0], periods=values.shape[1], freq=parse_offset(freq))
+    spans = [_observed_span(row) for row in values]
+    return RawSeries(
+        freq,
+        names,
+        [moments[begin] for begin, _ in spans],
+        [row[begin:end] for row, (begin, end) in zip(values, spans, strict=True)],
+    )
+
+
+def _observed_span(values: np.ndarray) -> tuple[int, int]:
+    """Return begin and end of a series without missing values before and after it."""
+    if not np.isnan(values[[0, -1]]).any():
+        return 0, len(values)
+    (observed,) = np.nonzero(~np.isnan(values))
+    return (observed[0], observed[-1] + 1) if len(observed) else (0, len(values))
+
+
+def _long_series(
+    frame: pd.DataFrame,
+    times: pd.DatetimeIndex,
+    item: str,
+    target: str,
+    freq: Any,
+    source: Source,
+) -> RawSeries:
+    """Read every row as one value of the series that it names."""
+    codes, names = pd.factorize(frame[item])
+    if (codes < 0).any():
+        raise FileLayoutError(
+            f"{source.place(int(codes.argmin()))} has no {item!r}; every row needs the "
+            "name of its series."
+        )
+    order = np.argsort(codes, kind="stable")
+    sizes = np.bincount(codes)
+    edges = np.concatenate([[0], sizes.cumsum()])
+    check_increasing(times[order], order, codes[order], source)
+    values = numeric_rows(frame, [target], source)[0][order]
+    times = times[order]
+    if freq is None:
+        longest = int(sizes.argmax())
+        freq = infer_frequency(times[edges[longest] : edges[longest + 1]], source)
+    else:
+        freq = timestamp_frequency(freq, times[0])
+    starts, targets = [], []
+    for begin, end in itertools.pairwise(edges.tolist()):
+        steps = step_positions(times[begin:end], order[begin:end], freq, source)
+        filled = np.full(steps[-1] + 1, np.nan)
+        filled[steps] = values[begin:end]
+        starts.append(times[begin])
+        targets.append(filled)
+    return RawSeries(freq, [str(name) for name in names], starts, targets)
