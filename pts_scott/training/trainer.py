@@ -47,8 +47,9 @@ from pts_scott.errors import (
     about_validation_data,
 )
 from pts_scott.method.scott import METHODS, Settings
-from pts_scott.strata.partition import Strata, default_stratifier
-from pts_scott.strata.stratifier import Stratifier
+from pts_scott.strata.calendar import default_stratifier
+from pts_scott.strata.partition import Strata
+from pts_scott.strata.policy import Policy
 from pts_scott.training.budget import Budget, History
 from pts_scott.training.checkpoint_files import CheckpointFiles
 from pts_scott.training.checkpoint_files import read as read_checkpoint
@@ -208,7 +209,7 @@ class ScottTrainer(backend.TrainerBase):
         optimizer: str | type[torch.optim.Optimizer] | OptimizerFactory = "sgd",
         learning_rate: float = 1e-3,
         weight_decay: float = 1e-5,
-        stratifier: Stratifier | None = None,
+        stratifier: Policy | None = None,
         batch_size: int = 32,
         anchor_batch_size: int = 1,
         inner_steps: int = 20,
@@ -705,8 +706,8 @@ def _optional(check: Callable[..., Any], name: str, value: Any, **limits: Any) -
     return None if value is None else check(name, value, **limits)
 
 
-def _check_stratifier(stratifier: Any) -> Stratifier | None:
-    if stratifier is None or isinstance(stratifier, Stratifier):
+def _check_stratifier(stratifier: Any) -> Policy | None:
+    if stratifier is None or isinstance(stratifier, Policy):
         return stratifier
     raise ArgumentError(
         f"stratifier={stratifier!r}: expected a policy, e.g. "

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from helpers.memory import DEEP, RESET, run
 from helpers.series import wave_windows
 from helpers.training import TinyNetwork, tiny_network
-from test_memory import DEEP, RESET, run
 from torch import nn
 
 from pts_scott import Stratifier, WindowIndex
@@ -449,7 +449,7 @@ def test_a_network_that_vmap_refuses_is_measured_one_by_one(network):
     losses, windows = Losses(network), wave_windows(dtype)
     probe = probe_of(losses, windows, exact=True)
     table = probe.measure(moved(losses))
-    assert not probe._window_gradients._together
+    assert not probe._window_gradients._use_vmap
     tables = [
         gradient_table(losses, windows, at).double()
         for at in (point(losses), moved(losses))
@@ -467,7 +467,7 @@ def test_vmap_is_not_used_where_it_would_only_repeat_a_kernel():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         probe.measure()
-    assert not probe._window_gradients._together
+    assert not probe._window_gradients._use_vmap
 
 
 @pytest.mark.parametrize(
@@ -498,7 +498,7 @@ def test_the_models_of_the_paper_are_measured_many_windows_at_once(make):
     losses, windows = Losses(make()), wave_windows(torch.float32)
     probe = probe_of(losses, windows, sample=64)
     table = probe.measure(moved(losses, 0.01))
-    assert probe._window_gradients._together
+    assert probe._window_gradients._use_vmap
     assert (table["variance"] > 0).all()
 
 
@@ -603,7 +603,7 @@ def test_wrong_arguments_are_refused_with_the_remedy(losses, windows):
     refused("expected windows", with_windows=[1, 2], strata={})
     with pytest.raises(ArgumentError, match="Gradients.parameters"):
         probe_of(losses, windows).measure(point(losses)[:-1])
-    with pytest.raises(WindowLossError, match="one loss a window"):
+    with pytest.raises(WindowLossError, match="one loss per window"):
         probe_of(Losses(MeanLoss().double()), windows).measure()
 
 

@@ -32,7 +32,7 @@ def test_the_class_need_not_be_named():
     [
         ("calender('weekday')", "Did you mean 'calendar'"),
         ("calendar('weekdy')", "weekday"),
-        ("ranges()", "missing a required argument: 'count'; it is ranges"),
+        ("ranges()", "missing a required argument: 'count'; the signature is ranges"),
         ("ranges(1)", "at least 2"),
         ("ranges(4) + series()", "expected a policy such as"),
         ("series", "expected a policy such as"),

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pts_scott import Stratifier, WindowIndex
-from pts_scott.strata.sorted_windows import ListedOrder, PartedOrder, sort_windows
-from pts_scott.strata.stratifier import Codes
+from pts_scott.strata.codes import Codes
+from pts_scott.strata.sorted_windows import BlockOrder, ListOrder, sort_windows
 
 POLICIES = [
     Stratifier.calendar("hour"),
@@ -52,8 +52,8 @@ def test_strata_by_parts_hold_the_windows_of_listed_strata(windows, policy):
     codes = policy.fit(windows).codes(windows)
     parted = sort_windows(codes, windows)
     listed = sort_windows(Codes(windows=codes.expand(windows)), windows)
-    assert isinstance(parted.order, PartedOrder)
-    assert isinstance(listed.order, ListedOrder)
+    assert isinstance(parted.order, BlockOrder)
+    assert isinstance(listed.order, ListOrder)
     assert members(parted) == members(listed)
 
 

@@ -11,14 +11,13 @@ import pytest
 from gluonts.core import serde
 from gluonts.dataset.common import ListDataset
 from gluonts.transform import AddObservedValuesIndicator, Chain
-from helpers.series import dataset, wave_windows
+from helpers.series import dataset, splitter, wave_windows
+from helpers.time import moments, next_business_day, plain_steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_timeline import moments, next_business_day, plain_steps
-from test_windows import splitter
 
 from pts_scott import Stratifier, WindowIndex
-from pts_scott.datasets.synthetic import synthetic_stratifier, synthetic_windows
+from pts_scott.datasets.synthetic import synthetic_windows
 from pts_scott.errors import (
     ArgumentError,
     DataError,
@@ -29,8 +28,8 @@ from pts_scott.errors import (
     StratificationError,
     TooManyStrataError,
 )
-from pts_scott.strata.partition import default_stratifier
-from pts_scott.strata.policies import CALENDAR_PARTS
+from pts_scott.strata.calendar import CALENDAR_PARTS, default_stratifier
+from pts_scott.strata.synthetic import synthetic_stratifier
 
 # Monthly and longer steps leave fewer calendar parts to tell them apart.
 PARTS_OF = {
