@@ -1,4 +1,4 @@
-"""Orders: computed from parts or listed, the windows of a stratum are the same."""
+"""Sorted windows: computed from blocks or listed, strata hold the same windows."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ def members(result) -> dict[int, set[int]]:
 
 @given(indices(), st.sampled_from(POLICIES))
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_strata_by_parts_hold_the_windows_of_listed_strata(windows, policy):
+def test_block_order_and_list_order_hold_the_same_windows(windows, policy):
     codes = policy.fit(windows).codes(windows)
-    parted = sort_windows(codes, windows)
+    blocks = sort_windows(codes, windows)
     listed = sort_windows(Codes(windows=codes.expand(windows)), windows)
-    assert isinstance(parted.order, BlockOrder)
+    assert isinstance(blocks.order, BlockOrder)
     assert isinstance(listed.order, ListOrder)
-    assert members(parted) == members(listed)
+    assert members(blocks) == members(listed)
 
 
 @given(indices())
 @settings(max_examples=50, deadline=None, derandomize=True)
-def test_forecast_starts_are_those_of_all_windows(windows):
+def test_starts_are_the_forecast_starts_of_all_windows(windows):
     rows = windows.rows(np.arange(len(windows)))[1]
     assert np.flatnonzero(windows.starts()).tolist() == sorted(set(rows))
 
