@@ -89,10 +89,10 @@ def test_sampled_variances_and_their_standard_errors_are_unbiased(
     tables = [probe.measure(snapshot) for _ in range(repeats)]
     values = np.array([table["variance"] for table in tables])
     spread = values.std(axis=0, ddof=1)
-    # Five standard errors: a right estimator fails once in a million runs.
+    # Five standard errors: a correct estimator fails once in a million runs.
     assert (np.abs(values.mean(axis=0) - exact) < 5 * spread / math.sqrt(repeats)).all()
-    # A spread over 200 repeats is known to 5 % for a normal distribution, and to two or
-    # three times that for these, which are skewed.
+    # The standard deviation of 200 repeats is accurate to 5 % for a normal distribution,
+    # and to two or three times that for these skewed ones.
     errors = np.square([table["standard_error"] for table in tables]).mean(axis=0)
     np.testing.assert_allclose(np.sqrt(errors), spread, rtol=0.3)
 
@@ -170,7 +170,7 @@ def test_random_strata_contain_nearly_all_of_the_variance(losses, windows):
     table = probe_of(losses, windows, strata, exact=True).measure()
     # A random partition of N windows keeps (N − B)/(N − 1) on average, here 0.97.
     assert table["within"].iloc[1] == pytest.approx(0.97, abs=0.04)
-    # As many windows from small strata as from large ones cost a little more.
+    # Equal numbers of windows from small and large strata add a little variance.
     assert table["relative"].iloc[1] == pytest.approx(0.97, abs=0.15)
 
 
@@ -198,7 +198,7 @@ def test_at_the_snapshot_the_control_variate_has_the_variance_of_its_anchor(
 ):
     probe = probe_of(losses, windows, sample=64, coefficient=1.0)
     table = probe.measure(point(losses)).set_index("sampler")["variance"]
-    # Nothing changed since, so v is the anchor itself: b = n/B here.
+    # θ is the snapshot, so v is the anchor itself: b = n/B here.
     assert table["scott"] == pytest.approx(table["stratified"], rel=1e-12)
     assert table["scsg"] == pytest.approx(table["uniform"], rel=1e-12)
 
@@ -213,12 +213,14 @@ def test_small_changes_are_accurate_in_single_precision():
     found = []
     for dtype in (torch.float32, torch.float64):
         losses, windows = Losses(tiny_network(dtype)), wave_windows(dtype)
-        strata = {"finest": Stratifier.finest().stratify(windows)}  # no anchor's noise
+        strata = {
+            "finest": Stratifier.finest().stratify(windows)
+        }  # no noise in the anchor
         probe = probe_of(losses, windows, strata, coefficient=1.0, inner_steps=1000)
         table = probe.measure(moved(losses, size=1e-4)).set_index("sampler")
         found.append(table.loc["scott", "variance"])
         assert table.loc["scott", "relative"] < 1e-6
-    # Rounding is 1e-7 of each gradient, and the gradients differ by 1e-3 of themselves.
+    # Rounding errors are 1e-7 of a gradient, and the gradients differ by 1e-3.
     assert found[0] == pytest.approx(found[1], rel=0.01)
 
 
@@ -265,7 +267,7 @@ def measure(network):
 measure(tiny_network(torch.float32))
 network = Deep()
 before = kilobytes("VmRSS")
-Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+Path("/proc/self/clear_refs").write_text("5")  # reset the peak
 measure(network)
 size = sum(4 * p.numel() for p in network.parameters()) / 1024
 print((kilobytes("VmHWM") - before) / size)
@@ -274,9 +276,9 @@ print((kilobytes("VmHWM") - before) / size)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not RESET.exists(), reason="needs Linux' counts of memory")
+@pytest.mark.skipif(not RESET.exists(), reason="needs Linux memory counts")
 def test_large_network_is_measured_in_a_few_times_its_memory():
-    # Gradients at parameters and snapshot, three means of a group, and one on its way.
+    # Gradients at parameters and snapshot, three group means, and one temporary.
     assert run(LARGE) < 6.5
 
 
@@ -286,23 +288,23 @@ class MeanLoss(TinyNetwork):
 
 
 def test_wrong_arguments_raise_with_the_remedy(losses, windows):
-    def refused(match, *, with_losses=losses, with_windows=windows, **kwargs):
+    def check(match, *, with_losses=losses, with_windows=windows, **kwargs):
         with pytest.raises(ArgumentError, match=match):
             probe_of(with_losses, with_windows, **kwargs)
 
-    refused("gradients=0", gradients=0)
-    refused("anchor_batch_size=0", anchor_batch_size=0)
-    refused("inner_steps=2.5", inner_steps=2.5)
-    refused("coefficient=1.5", coefficient=1.5)
-    refused("sample=1", sample=1)
-    refused("per_stratum=1", per_stratum=1)
-    refused("exact='yes'", exact="yes")
-    refused("expected labels and partitions", strata=[partition(windows)])
-    refused("expected Strata", strata={"a": Stratifier.periodic(3)})
+    check("gradients=0", gradients=0)
+    check("anchor_batch_size=0", anchor_batch_size=0)
+    check("inner_steps=2.5", inner_steps=2.5)
+    check("coefficient=1.5", coefficient=1.5)
+    check("sample=1", sample=1)
+    check("per_stratum=1", per_stratum=1)
+    check("exact='yes'", exact="yes")
+    check("expected labels and partitions", strata=[partition(windows)])
+    check("expected Strata", strata={"a": Stratifier.periodic(3)})
     other = wave_windows(stride=2)
-    refused("stratify the windows that are probed", strata={"a": partition(other)})
-    refused(r"Losses\(network\)", with_losses=losses.network)
-    refused("expected windows", with_windows=[1, 2], strata={})
+    check("stratify the windows that are probed", strata={"a": partition(other)})
+    check(r"Losses\(network\)", with_losses=losses.network)
+    check("expected windows", with_windows=[1, 2], strata={})
     with pytest.raises(ArgumentError, match="Gradients.parameters"):
         probe_of(losses, windows).measure(point(losses)[:-1])
     with pytest.raises(WindowLossError, match="one loss per window"):
@@ -317,7 +319,7 @@ def test_anchor_error_persists_over_all_its_steps(losses, windows, tables):
     now, then = tables
     generator = torch.Generator().manual_seed(5)
     weights = (strata.weights / B_PER_STRATUM).repeat_interleave(B_PER_STRATUM)
-    # M may be a fraction in the formula; what is drawn is scaled to it.
+    # M may be a fraction in the formula; the drawn noise is scaled to it.
     size = table.loc["scott", "batch_size"]
     change = now - COEFFICIENT * then
     squares = []

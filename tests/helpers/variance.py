@@ -50,7 +50,7 @@ def _autograd(loss, parameters):
 
 
 def gradient_table(losses, windows, at) -> torch.Tensor:
-    """The gradient of every window, one row per window, by autograd on the network itself."""
+    """The gradients of all windows, one row per window, by autograd on the network."""
     rows = []
     before = point(losses)
     parameters = list(losses.trainable().values())

@@ -65,7 +65,7 @@ def test_season_counts_through_time():
     windows = WindowIndex.from_dataset(dataset(rows, "h", "2020-01-01"), "h", 1, 1)
     season = Stratifier.calendar("season").stratify(windows)
     quarter = Stratifier.calendar("quarter").stratify(windows)
-    assert (len(season), len(quarter)) == (9, 4)  # 732 days reach into a ninth season
+    assert (len(season), len(quarter)) == (9, 4)  # 732 days extend into a ninth season
 
 
 def test_business_day_series_have_five_weekdays():

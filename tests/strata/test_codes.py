@@ -11,7 +11,7 @@ from pts_scott.errors import DataError
 
 
 def test_codes_do_not_depend_on_the_process():
-    # Python's own hash of a string changes from process to process.
+    # Python's built-in hash of a string differs between processes.
     instance = {"item_id": "client 7", "forecast_start": pd.Timestamp("2020-01-01")}
     assert Stratifier.series().code(instance) == 765314024777430191
     assert Stratifier.random(49).code(instance) == 32

@@ -26,7 +26,7 @@ def indices(draw) -> WindowIndex:
     first = pd.Timestamp("2024-01-01")
     entries = [
         {
-            # Few names and starts, so that series share strata, spans and both.
+            # Few names and starts, so that series share strata, spans, or both.
             "item_id": draw(st.sampled_from("abc")),
             "start": first + pd.Timedelta(draw(st.sampled_from([0, 1, 7, 5000])), "h"),
             "target": np.zeros(draw(st.sampled_from([9, 20, 21, 60]))),
