@@ -24,7 +24,7 @@ import torch
 from gluonts.dataset.common import ListDataset
 
 from pts_scott import ArrowDataset, Strata, Stratifier, WindowIndex
-from pts_scott.strata.stratifier import Stratifier as Policy
+from pts_scott.strata.policy import Policy
 
 ROUNDS, DRAWS = 5, 1000
 

@@ -21,11 +21,11 @@ from pts_scott import ScottTrainer, WindowIndex
 from pts_scott.datasets.synthetic import (
     CONTEXT_LENGTH,
     PREDICTION_LENGTH,
-    synthetic_stratifier,
     synthetic_windows,
 )
 from pts_scott.errors import ArgumentError, ScottError
 from pts_scott.models.networks import VARNetwork
+from pts_scott.strata.synthetic import synthetic_stratifier
 
 # Of the paper's grid, the step size at which either method ends lowest (by the mean of
 # its last five measurements, after 40 s) on data of another seed; γ and M are the

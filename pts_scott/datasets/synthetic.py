@@ -13,7 +13,6 @@ from gluonts.dataset.common import ListDataset
 
 from pts_scott._utils.arguments import whole_number
 from pts_scott.data.windows import WindowIndex
-from pts_scott.strata.stratifier import Stratifier
 
 FREQ = "h"
 PATTERN_LENGTH = 24
@@ -57,8 +56,3 @@ def synthetic_windows(repetitions: int = 2000, seed: int = 0) -> WindowIndex:
         PREDICTION_LENGTH,
         stride=PATTERN_LENGTH,
     )
-
-
-def synthetic_stratifier() -> Stratifier:
-    """The paper's strata: series and predicted pattern, 16 in all."""
-    return Stratifier.periodic(len(ORDERS), unit=PATTERN_LENGTH) * Stratifier.series()

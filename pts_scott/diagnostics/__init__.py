@@ -1,1 +1,1 @@
-"""Variance of gradients and of their estimators."""
+"""Variance of per-window gradients and of the gradient estimators."""

@@ -1,4 +1,4 @@
-"""The gradient of every single window of a batch; estimators need only their sum."""
+"""Per-window gradients: the gradient of every window of a batch, not only their sum."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pts_scott.engine.gradients import Losses, Tensors, autograd
 from pts_scott.errors import ArgumentError, WindowLossError
 
 PASS_NUMBERS = 2**23  # numbers in the gradients of one pass: 32 MB in float32
-PASS_WINDOWS = 256  # windows of one pass where a network has few parameters
+PASS_WINDOWS = 256  # windows per pass if the network has few parameters
 
 
 def window_gradients(losses: Losses, parameters: Tensors, batch: Batch) -> Tensor:
-    """∇f_j(θ) of each window j of a batch, as rows of shape (M, P).
+    """Return ∇f_j(θ) of each window j of a batch, as rows of shape (M, P).
 
     Parameters
     ----------
@@ -33,8 +33,8 @@ def window_gradients(losses: Losses, parameters: Tensors, batch: Batch) -> Tenso
     """
     gradients = WindowGradients(losses)
     with undisturbed(losses, parameters[0].device):
-        point = tuple(map(constant, parameters))
-        parts = [constant(batch[name]).split(gradients.chunk) for name in losses.fields]
+        point = tuple(map(detached, parameters))
+        parts = [detached(batch[name]).split(gradients.chunk) for name in losses.fields]
         rows = [
             gradients(point, dict(zip(losses.fields, part, strict=True)))
             for part in zip(*parts, strict=True)
@@ -45,11 +45,11 @@ def window_gradients(losses: Losses, parameters: Tensors, batch: Batch) -> Tenso
 
 
 class WindowGradients:
-    """Gradients of many windows, a row each.
+    """Gradients of many windows, one row per window.
 
-    They are taken together by ``vmap``, or one by one where a network does not allow
-    that: if it looks at values, changes tensors in place, draws random numbers, or has
-    a kernel that ``vmap`` can only call again and again, as the LSTM's.
+    They are computed together by ``vmap``, or one by one for a network that does not
+    allow it: one that branches on values, modifies tensors in place, draws random
+    numbers, or has a kernel that ``vmap`` can only call repeatedly, such as the LSTM's.
     """
 
     def __init__(self, losses: Losses) -> None:
@@ -60,28 +60,28 @@ class WindowGradients:
         self.losses = losses
         trainable = losses.trainable()
         size = sum(p.numel() for p in trainable.values())
-        #: Windows for one pass.
+        #: Windows per pass.
         self.chunk = max(1, min(PASS_WINDOWS, PASS_NUMBERS // max(size, 1)))
         self._places = losses.places()
-        self._together = True
+        self._use_vmap = True
 
     def __call__(self, parameters: Tensors, batch: Batch) -> Tensors:
-        """Tensors of shape (M, …), one a parameter."""
+        """Return one tensor of shape (M, …) per parameter."""
         size = len(next(iter(batch.values())))
-        if self._together and size > 1:
+        if self._use_vmap and size > 1:
             try:
-                return self._at_once(parameters, batch)
-            except Exception:  # what is not vmap's own complaint comes up again below
-                self._together = False
+                return self._all_windows(parameters, batch)
+            except Exception:  # an error that is not vmap's is raised again below
+                self._use_vmap = False
         rows = [
-            self._alone(parameters, {name: v[row] for name, v in batch.items()})
+            self._one_window(parameters, {name: v[row] for name, v in batch.items()})
             for row in range(size)
         ]
-        if size == 1:  # of a large network, perhaps: no copy
+        if size == 1:  # the network may be large: avoid a copy
             return tuple(g[None] for g in rows[0])
         return tuple(torch.stack(g) for g in zip(*rows, strict=True))
 
-    def _at_once(self, parameters: Tensors, batch: Batch) -> Tensors:
+    def _all_windows(self, parameters: Tensors, batch: Batch) -> Tensors:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "There is a performance drop")
             gradients: Tensors = vmap(grad(self._loss), in_dims=(None, 0))(
@@ -89,7 +89,7 @@ class WindowGradients:
             )
         return gradients
 
-    def _alone(self, parameters: Tensors, window: Batch) -> Tensors:
+    def _one_window(self, parameters: Tensors, window: Batch) -> Tensors:
         leaves = tuple(p.detach().requires_grad_() for p in parameters)
         return autograd(self._loss(leaves, window), leaves)
 
@@ -98,16 +98,19 @@ class WindowGradients:
         loss = self.losses.at(self._places, parameters, batch)
         if loss.shape != (1,):
             raise WindowLossError(
-                f"{type(self.losses.network).__name__}.loss gives shape "
+                f"{type(self.losses.network).__name__}.loss returns shape "
                 f"{tuple(loss.shape)} for a batch of one window; expected (1,), one loss "
-                "a window."
+                "per window."
             )
         return loss[0]
 
 
 @contextmanager
 def undisturbed(losses: Losses, device: torch.device) -> Iterator[None]:
-    """Gradients in evaluation mode, wherever they are asked for, and no trace of it."""
+    """Allow gradients in evaluation mode, and restore modes and random state on exit.
+
+    It also works inside ``torch.no_grad`` and ``torch.inference_mode``.
+    """
     with (
         isolated(0, device),
         losses.mode(training=False),
@@ -117,6 +120,9 @@ def undisturbed(losses: Losses, device: torch.device) -> Iterator[None]:
         yield
 
 
-def constant(tensor: Tensor) -> Tensor:
-    """Its values, as autograd takes them: not as a tensor of inference mode."""
+def detached(tensor: Tensor) -> Tensor:
+    """Return the tensor without its graph, as a copy if it is an inference tensor.
+
+    Autograd does not accept inference tensors.
+    """
     return tensor.clone() if tensor.is_inference() else tensor.detach()

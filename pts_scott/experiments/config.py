@@ -16,6 +16,7 @@ import yaml
 
 from pts_scott._utils.arguments import real_number, whole_number
 from pts_scott.errors import ConfigError, quote
+from pts_scott.strata.policy import Policy
 from pts_scott.strata.stratifier import Stratifier
 
 # The paper's grids, for every optimizer alike.
@@ -295,7 +296,7 @@ class Experiment:
         own = {"mlp": "MLP", "nbeats": "N-BEATS", "lstm": "LSTM", "var": "VAR"}
         return self.model.label or own[self.model.name]
 
-    def stratifier(self) -> Stratifier | None:
+    def stratifier(self) -> Policy | None:
         """The policy; None for the default of the frequency."""
         text = self.data.stratifier
         return None if text is None else Stratifier.parse(text)

@@ -23,7 +23,8 @@ from pts_scott.experiments.folders import (
 )
 from pts_scott.experiments.report.figures import save, variance_figure
 from pts_scott.experiments.setting import Setting, choose
-from pts_scott.strata.partition import default_stratifier
+from pts_scott.strata.calendar import default_stratifier
+from pts_scott.strata.policy import Policy
 from pts_scott.strata.stratifier import Stratifier
 from pts_scott.training.callbacks import Measurements
 from pts_scott.training.lightning_module import OuterLoopModule
@@ -181,7 +182,7 @@ def can_measure(experiment: Experiment, say: Callable[[str], None]) -> bool:
     return True
 
 
-def _short(policy: Stratifier) -> str:
+def _short(policy: Policy) -> str:
     return str(policy).replace("Stratifier.", "")
 
 

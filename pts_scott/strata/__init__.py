@@ -1,1 +1,1 @@
-"""Policies that stratify windows, and the partition they make."""
+"""Stratification policies for windows, and the partition they define."""

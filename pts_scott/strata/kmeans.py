@@ -1,9 +1,9 @@
-"""Strata by k-means on cheap features of a window's context."""
+"""k-means policy: strata by clusters of cheap features of the window's context."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from pts_scott._utils.arguments import nearest, whole_number
-from pts_scott.data.windows import WindowIndex
+from pts_scott.data.windows import WindowIndex, spread
 from pts_scott.errors import (
     ArgumentError,
     MissingExtraError,
@@ -19,13 +19,14 @@ from pts_scott.errors import (
     StratificationError,
     cause,
 )
-from pts_scott.strata.stratifier import Codes, Stratifier, positive_count
+from pts_scott.strata.codes import Codes
+from pts_scott.strata.policy import Policy, strata_count
 
 FeatureFunction = Callable[[np.ndarray], np.ndarray]
 
-FREQUENCIES = 8  # of the spectrum: the slow half of a day, and little to compare
-FIT_WINDOWS = 20_000  # clusters are found on this many windows, spread evenly
-CHUNK = 16_384
+FREQUENCIES = 8  # lowest frequencies of the spectrum: enough shape, few numbers
+FIT_WINDOWS = 20_000  # evenly spaced windows on which the clusters are fitted
+CHUNK = 16_384  # windows whose features are computed at once
 
 
 def _spectrum(contexts: np.ndarray) -> np.ndarray:
@@ -55,11 +56,11 @@ FEATURES: dict[str, FeatureFunction] = {
 }
 
 
-class KMeans(Stratifier):
+class KMeans(Policy):
     """Strata by the nearest cluster centre.
 
-    ``centres``, ``mean`` and ``scale`` are what ``fit`` learns; features are
-    standardised before distances are taken.
+    ``fit`` learns ``centres``, ``mean`` and ``scale``; features are standardised before
+    distances are computed.
     """
 
     def __init__(
@@ -71,14 +72,14 @@ class KMeans(Stratifier):
         mean: Sequence[float] | None = None,
         scale: Sequence[float] | None = None,
     ) -> None:
-        self.count = positive_count("count", count)
-        self.features = features if callable(features) else _known(features)
+        self.count = strata_count("count", count)
+        self.features = features if callable(features) else _feature_names(features)
         self.seed = whole_number("seed", seed, minimum=0)
         self.centres = None if centres is None else np.asarray(centres, dtype=np.float64)
         self.mean = None if mean is None else np.asarray(mean, dtype=np.float64)
         self.scale = None if scale is None else np.asarray(scale, dtype=np.float64)
 
-    def fit(self, windows: WindowIndex) -> Stratifier:
+    def fit(self, windows: WindowIndex) -> Policy:
         if self.centres is not None:
             return self
         try:
@@ -89,15 +90,13 @@ class KMeans(Stratifier):
                 "Stratifier.kmeans needs scikit-learn: pip install 'pts-scott[kmeans]'"
             ) from None
         self.check_count(windows)
-        sample = np.unique(
-            np.linspace(0, len(windows) - 1, num=FIT_WINDOWS, dtype=np.int64)
-        )
-        features = np.concatenate(list(self._chunks(windows, sample)))
+        sample = spread(len(windows), FIT_WINDOWS).numpy()
+        features = np.concatenate(list(self._features_of(windows, sample)))
         mean, scale = features.mean(axis=0), features.std(axis=0)
         scale[scale == 0] = 1.0
         clustering = Clustering(self.count, n_init=4, random_state=self.seed)
         with warnings.catch_warnings():
-            # Of fewer distinct windows than clusters; empty strata are refused later.
+            # About fewer distinct windows than clusters; check_occupied raises then.
             warnings.simplefilter("ignore", ConvergenceWarning)
             clustering.fit((features - mean) / scale)
         centres = clustering.cluster_centers_
@@ -106,36 +105,38 @@ class KMeans(Stratifier):
 
     def codes(self, windows: WindowIndex) -> Codes:
         numbers = np.arange(len(windows), dtype=np.int64)
-        nearest_centres = [self._nearest(part) for part in self._chunks(windows, numbers)]
-        return Codes(windows=np.concatenate(nearest_centres))
+        clusters = [self._nearest(part) for part in self._features_of(windows, numbers)]
+        return Codes(windows=np.concatenate(clusters))
 
     def code(self, instance: Mapping[str, Any]) -> int:
         context = np.nan_to_num(np.asarray(instance["past_target"], dtype=np.float32))
-        return int(self._nearest(self._measure(context[None]))[0])
+        return int(self._nearest(self._compute(context[None]))[0])
 
     def label(self, item_id: str, moment: pd.Timestamp, code: int) -> str:
         return f"cluster {code}"
 
-    def _chunks(self, windows: WindowIndex, numbers: np.ndarray) -> Any:
+    def _features_of(
+        self, windows: WindowIndex, numbers: np.ndarray
+    ) -> Iterator[np.ndarray]:
+        """Yield the features of windows, chunk by chunk."""
         for begin in range(0, len(numbers), CHUNK):
             part = torch.from_numpy(numbers[begin : begin + CHUNK]).to(windows.device)
             contexts = windows.contexts(part)
-            yield self._measure(contexts.cpu().numpy())
+            yield self._compute(contexts.cpu().numpy())
 
-    def _measure(self, contexts: np.ndarray) -> np.ndarray:
-        """Features of contexts of shape (windows, steps) or (…, dimensions)."""
+    def _compute(self, contexts: np.ndarray) -> np.ndarray:
+        """Return features of contexts of shape (windows, steps) or (…, dimensions)."""
         contexts = contexts.astype(np.float32).astype(np.float64)
         if contexts.ndim == 3:
-            columns = [self._measure(contexts[..., d]) for d in range(contexts.shape[2])]
+            columns = [self._compute(contexts[..., d]) for d in range(contexts.shape[2])]
             return np.concatenate(columns, axis=1)
         if callable(self.features):
-            return self._own_features(self.features, contexts)
+            return self._call(self.features, contexts)
         parts = [FEATURES[name](contexts) for name in self.features]
         return np.concatenate(parts, axis=1)
 
-    def _own_features(
-        self, function: FeatureFunction, contexts: np.ndarray
-    ) -> np.ndarray:
+    def _call(self, function: FeatureFunction, contexts: np.ndarray) -> np.ndarray:
+        """Return the features by a user's function, checked."""
         try:
             features = np.asarray(function(contexts), dtype=np.float64)
             features = features.reshape(len(contexts), -1)
@@ -143,7 +144,7 @@ class KMeans(Stratifier):
                 raise ValueError("it returned NaN or infinity")
         except Exception as error:
             raise StratificationError(
-                f"{self}: the function of features failed on contexts of shape "
+                f"{self}: the feature function failed on contexts of shape "
                 f"{contexts.shape}: {cause(error)}. It must return finite numbers of "
                 f"shape ({len(contexts)}, features)."
             ) from error
@@ -173,10 +174,11 @@ class KMeans(Stratifier):
         return f"Stratifier.kmeans({self.count})"
 
 
-def _known(features: Sequence[str]) -> tuple[str, ...]:
+def _feature_names(features: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of window features, checked."""
     names = (features,) if isinstance(features, str) else tuple(features)
     if not names:
-        raise ArgumentError(f"features is empty; known are {', '.join(FEATURES)}.")
+        raise ArgumentError(f"features is empty; choose from {', '.join(FEATURES)}.")
     for name in names:
         if name not in FEATURES:
             raise ArgumentError(

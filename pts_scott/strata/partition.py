@@ -1,10 +1,11 @@
-"""Strata: the windows sorted by stratum, their weights, and stratified draws."""
+"""Strata: the partition of the windows, its weights, and stratified draws."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -12,12 +13,13 @@ import torch
 from torch import Tensor
 
 from pts_scott._utils.rng import draw_integers
-from pts_scott.data.timeline import parse_offset, step_days
 from pts_scott.data.windows import WindowIndex
 from pts_scott.errors import quote
-from pts_scott.strata.policies import Calendar
-from pts_scott.strata.sorted_windows import Order, sort_windows
-from pts_scott.strata.stratifier import Codes, Stratifier, combine
+from pts_scott.strata.codes import Codes, combine
+from pts_scott.strata.sorted_windows import WindowOrder, sort_windows
+
+if TYPE_CHECKING:
+    from pts_scott.strata.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Strata:
     codes
         The policy's code of each stratum, of shape (B,).
     sizes
-        Windows in each stratum, |D_i|, of shape (B,).
+        Windows per stratum, |D_i|, of shape (B,).
     sorted
         All windows in the order of their strata.
     parts
@@ -40,16 +42,16 @@ class Strata:
         The windows.
     """
 
-    stratifier: Stratifier
+    stratifier: Policy
     codes: np.ndarray
     sizes: Tensor
-    sorted: Order
+    sorted: WindowOrder
     parts: Sequence[Codes]
     index: WindowIndex
 
     @classmethod
-    def build(cls, stratifier: Stratifier, windows: WindowIndex) -> Strata:
-        """Fit the policy to the windows and sort them by it."""
+    def build(cls, stratifier: Policy, windows: WindowIndex) -> Strata:
+        """Fit the policy to the windows and sort them by stratum."""
         stratifier.check_count(windows)
         fitted = stratifier.fit(windows)
         factors = fitted.factors()
@@ -62,7 +64,7 @@ class Strata:
         return cls(fitted, result.codes, sizes, result.order, parts, windows)
 
     def __len__(self) -> int:
-        """The number of strata, B."""
+        """Return the number of strata, B."""
         return len(self.codes)
 
     @property
@@ -78,26 +80,26 @@ class Strata:
 
     @property
     def order(self) -> Tensor:
-        """The numbers of all windows, sorted by stratum: a list made when asked for."""
+        """The numbers of all windows, sorted by stratum; computed on each access."""
         places = torch.arange(int(self.sizes.sum()), device=self.sizes.device)
         return self.sorted.windows(places)
 
     def to(self, device: torch.device | str) -> Strata:
-        """The same strata with their tensors on another device."""
+        """Return the same strata with their tensors on another device."""
         moved = self.sizes.to(device), self.sorted.to(device)
         return Strata(self.stratifier, self.codes, *moved, self.parts, self.index)
 
     def draw(self, size: int, generator: torch.Generator, times: int = 1) -> Tensor:
-        """``size`` windows from each stratum, uniform and independent: (B · size,).
+        """Draw ``size`` windows per stratum, uniform and independent: (B · size,).
 
-        ``times`` draws at once, one after the other, are those of as many calls.
+        With ``times`` > 1, the result is that of as many calls, concatenated.
         """
         shape = (times, len(self), size)
         place = draw_integers(self.sizes[:, None], shape, generator, self.sizes.device)
         return self.sorted.windows((self.starts[:, None] + place).reshape(-1))
 
     def labels(self, strata: Sequence[int]) -> list[str]:
-        """What some strata are, for a person, told from the first window of each."""
+        """Return readable labels of strata, based on the first window of each."""
         numbers = self.sorted.windows(self.starts[list(strata)]).cpu().numpy()
         series, rows = self.index.rows(numbers)
         moments = self.index.series.timeline.moments[rows]
@@ -113,7 +115,7 @@ class Strata:
         ]
 
     def table(self) -> pd.DataFrame:
-        """One row a stratum: its label, windows and weight."""
+        """Return a table with one row per stratum: its label, windows and weight."""
         return pd.DataFrame(
             {
                 "label": self.labels(range(len(self))),
@@ -130,22 +132,3 @@ class Strata:
             f"{self.stratifier}: {len(self)} strata of {count} windows; the smallest is "
             f"{quote(label)} with {int(self.sizes[smallest])}"
         )
-
-
-def default_stratifier(freq: object) -> Stratifier:
-    """A calendar policy that suits a frequency.
-
-    Weekday and season for steps shorter than a day, as the paper does for hourly
-    data; season for days and weeks, month for months, quarter for quarters, and
-    year for what is longer.
-    """
-    days = step_days(parse_offset(freq))
-    for limit, parts in (
-        (1.0, ("weekday", "season")),
-        (28.0, ("season",)),
-        (32.0, ("month",)),
-        (93.0, ("quarter",)),
-    ):
-        if days < limit:
-            return Calendar(parts)
-    return Calendar(("year",))

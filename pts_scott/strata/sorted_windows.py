@@ -1,8 +1,8 @@
-"""Windows sorted by stratum: the place of a window in that order, and back.
+"""Windows sorted by stratum: which window is at which place of the order.
 
-Drawing from a stratum means drawing a place among its windows. Where strata come from
-moments and series alone, the window at a place is computed from lists as long as the
-timeline and the series; only otherwise are the windows listed one by one.
+Drawing from a stratum means drawing a place among its windows. Where strata depend on
+moments and series alone, the window at a place is computed from arrays as long as the
+timeline and the series; otherwise the windows are listed one by one.
 """
 
 from __future__ import annotations
@@ -15,80 +15,80 @@ import torch
 from torch import Tensor
 
 from pts_scott.data.windows import WindowIndex
-from pts_scott.strata.stratifier import Codes
+from pts_scott.strata.codes import Codes
 
 
-class Order(Protocol):
+class WindowOrder(Protocol):
     """All windows, sorted by stratum."""
 
     def windows(self, places: Tensor) -> Tensor:
-        """The windows at some places of the order."""
+        """Return the windows at some places of the order."""
         ...
 
-    def to(self, device: torch.device | str) -> Order:
-        """The same order with its tensors on another device."""
+    def to(self, device: torch.device | str) -> WindowOrder:
+        """Return the same order with its tensors on another device."""
         ...
 
 
 @dataclass(frozen=True)
-class Sorted:
-    """Windows sorted by code: the codes that occur, how often, and the order."""
+class SortedWindows:
+    """Windows sorted by code: the distinct codes, windows per code, and the order."""
 
     codes: np.ndarray
     sizes: np.ndarray
-    order: Order
+    order: WindowOrder
 
 
-def sort_windows(codes: Codes, windows: WindowIndex) -> Sorted:
+def sort_windows(codes: Codes, windows: WindowIndex) -> SortedWindows:
     """Sort all windows of an index by their codes."""
     if codes.windows is None:
-        return _sort_by_parts(codes, windows)
+        return _sort_by_blocks(codes, windows)
     found, member, sizes = np.unique(
         codes.expand(windows), return_inverse=True, return_counts=True
     )
     numbers = np.argsort(member.reshape(-1), kind="stable")
-    order = ListedOrder(torch.from_numpy(numbers).to(windows.device))
-    return Sorted(found, sizes, order)
+    order = ListOrder(torch.from_numpy(numbers).to(windows.device))
+    return SortedWindows(found, sizes, order)
 
 
 @dataclass(frozen=True)
-class ListedOrder:
-    """An order kept as a list of all windows."""
+class ListOrder:
+    """An order stored as a list of all windows."""
 
     numbers: Tensor
 
     def windows(self, places: Tensor) -> Tensor:
         return self.numbers[places]
 
-    def to(self, device: torch.device | str) -> ListedOrder:
-        return ListedOrder(self.numbers.to(device))
+    def to(self, device: torch.device | str) -> ListOrder:
+        return ListOrder(self.numbers.to(device))
 
 
 @dataclass(frozen=True)
-class PartedOrder:
+class BlockOrder:
     """An order computed from blocks of series × moments.
 
-    A block holds the windows of series that have the same forecast starts and lie in one
-    stratum, at the moments of one class: every series of ``members`` in a stretch, with
-    every row of ``rows`` in a stretch. Blocks are sorted by stratum, so the block of a
-    place is found by bisection, and the window inside it by a division.
+    A block holds the windows of series with equal forecast starts and equal series
+    code, at the moments of one code: every series in a slice of ``members`` with every
+    row in a slice of ``rows``. Blocks are sorted by stratum, so the block of a place is
+    found by bisection, and the window inside it by a division.
 
     Parameters
     ----------
     ends
         Place at which each block ends, of shape (blocks,).
     first_row, width
-        The stretch of ``rows`` of each block, and its length.
+        Begin and length of each block's slice of ``rows``.
     first_member
-        Where the stretch of ``members`` of each block begins.
+        Begin of each block's slice of ``members``.
     rows
-        Rows of the timeline, sorted by class of moment.
+        Rows of the timeline, sorted by the code of their moment.
     members
-        Numbers of the series, sorted by stratum and forecast starts.
+        Numbers of the series, sorted by code and forecast starts.
     begins, numbers
         For each series, the row and the number of its first window.
     stride
-        Of the windows.
+        Stride of the windows.
     """
 
     ends: Tensor
@@ -104,7 +104,7 @@ class PartedOrder:
     def windows(self, places: Tensor) -> Tensor:
         block = torch.searchsorted(self.ends, places, right=True)
         width = self.width[block]
-        # Counted from the end of its block, whose size need not be kept.
+        # Counted from the end of the block, so that its size need not be stored.
         back = self.ends[block] - 1 - places
         member = back.div(width, rounding_mode="floor")
         row = self.rows[self.first_row[block] + back - member * width]
@@ -114,78 +114,118 @@ class PartedOrder:
             step = step.div(self.stride, rounding_mode="floor")
         return self.numbers[series] + step
 
-    def to(self, device: torch.device | str) -> PartedOrder:
+    def to(self, device: torch.device | str) -> BlockOrder:
         tensors = {k: v.to(device) for k, v in vars(self).items() if k != "stride"}
-        return PartedOrder(**tensors, stride=self.stride)
+        return BlockOrder(**tensors, stride=self.stride)
 
 
-def _sort_by_parts(codes: Codes, windows: WindowIndex) -> Sorted:
-    timeline = windows.series.timeline
-    rows, series = len(timeline.moments), len(windows.series.item_ids)
-    moment_codes, moment_class = _classes(codes.moments, rows)
-    series_codes, series_class = _classes(codes.series, series)
+def _sort_by_blocks(codes: Codes, windows: WindowIndex) -> SortedWindows:
+    """Sort windows whose codes depend on moments and series alone."""
     counts, begins = windows.counts.cpu().numpy(), windows.begins()
-    stride = windows.stride
-
-    # Series with the same forecast starts have the same rows in every class.
+    # Series with the same forecast starts have the same rows of every moment code.
     spans, span_of = np.unique(np.stack([begins, counts]), axis=1, return_inverse=True)
-    span_of = span_of.reshape(-1)
+    moments = _MomentSlices.build(codes.moments, windows, spans)
+    cells = _SeriesCells.build(codes.series, windows, spans, span_of.reshape(-1))
 
-    # Rows sorted by phase within the stride and class: a span's rows of one class, which
-    # are ``stride`` apart, are a stretch there.
-    classes = len(moment_codes)
-    group = np.arange(rows) % stride * classes + moment_class
-    sorted_rows = np.argsort(group, kind="stable")
-    keys = group[sorted_rows] * (rows + 1) + sorted_rows
-    wanted = (spans[0] % stride * classes)[:, None] + np.arange(classes)
-    begin = np.searchsorted(keys, wanted * (rows + 1) + spans[0][:, None])
-    last = spans[0] + (spans[1] - 1) * stride
-    width = np.searchsorted(keys, wanted * (rows + 1) + last[:, None], "right") - begin
-
-    # Cells: the series of one class with one span, as stretches of ``members``.
-    cell_of = series_class * spans.shape[1] + span_of
-    members = np.argsort(cell_of, kind="stable")
-    cells, first_member, cell_size = np.unique(
-        cell_of[members], return_index=True, return_counts=True
-    )
-    cell_class, cell_span = np.divmod(cells, spans.shape[1])
-
-    # Blocks: cells × classes of moments that hold a window, sorted by stratum.
-    cell, moment = np.nonzero(width[cell_span] > 0)
-    block_codes = moment_codes[moment] + series_codes[cell_class[cell]]
+    # Blocks: cells × moment codes that hold a window, sorted by stratum.
+    cell, moment = np.nonzero(moments.width[cells.span] > 0)
+    block_codes = moments.codes[moment] + cells.codes[cell]
     found, stratum = np.unique(block_codes, return_inverse=True)
-    by_stratum = np.argsort(stratum.reshape(-1), kind="stable")
+    stratum = stratum.reshape(-1)
+    by_stratum = np.argsort(stratum, kind="stable")
     cell, moment = cell[by_stratum], moment[by_stratum]
-    widths = width[cell_span[cell], moment]
-    block_sizes = widths * cell_size[cell]
+    width = moments.width[cells.span[cell], moment]
+    block_sizes = width * cells.size[cell]
     sizes = np.zeros(len(found), dtype=np.int64)
-    np.add.at(sizes, stratum.reshape(-1)[by_stratum], block_sizes)
+    np.add.at(sizes, stratum[by_stratum], block_sizes)
 
-    def place(array: np.ndarray) -> Tensor:
+    def tensor(array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(windows.device)
 
-    def small(array: np.ndarray) -> Tensor:
-        """With a million strata, half the bytes count."""
+    def compact(array: np.ndarray) -> Tensor:
+        """Return a tensor of half the bytes where possible: strata may be millions."""
         fits = len(array) == 0 or array.max() < 2**31
-        return place(array.astype(np.int32) if fits else array)
+        return tensor(array.astype(np.int32) if fits else array)
 
-    order = PartedOrder(
-        ends=place(block_sizes.cumsum()),
-        first_row=small(begin[cell_span[cell], moment]),
-        width=small(widths),
-        first_member=small(first_member[cell]),
-        rows=small(sorted_rows),
-        members=small(members),
-        begins=place(begins),
-        numbers=place(counts.cumsum() - counts),
-        stride=stride,
+    order = BlockOrder(
+        ends=tensor(block_sizes.cumsum()),
+        first_row=compact(moments.begin[cells.span[cell], moment]),
+        width=compact(width),
+        first_member=compact(cells.begin[cell]),
+        rows=compact(moments.rows),
+        members=compact(cells.members),
+        begins=tensor(begins),
+        numbers=tensor(counts.cumsum() - counts),
+        stride=windows.stride,
     )
-    return Sorted(found, sizes, order)
+    return SortedWindows(found, sizes, order)
 
 
-def _classes(codes: np.ndarray | None, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """The codes that occur, and for each place which of them it has."""
+@dataclass(frozen=True)
+class _MomentSlices:
+    """Rows of the timeline sorted by moment code, and where each span finds its rows.
+
+    ``codes`` are the distinct moment codes; ``begin`` and ``width``, of shape (spans,
+    codes), are the slice of ``rows`` with the forecast starts of a span.
+    """
+
+    codes: np.ndarray
+    rows: np.ndarray
+    begin: np.ndarray
+    width: np.ndarray
+
+    @classmethod
+    def build(
+        cls, codes: np.ndarray | None, windows: WindowIndex, spans: np.ndarray
+    ) -> _MomentSlices:
+        count, stride = len(windows.series.timeline.moments), windows.stride
+        found, member = _distinct(codes, count)
+        # Sorted by phase within the stride first: the rows of a span, which are
+        # ``stride`` apart, are then contiguous for each code.
+        group = np.arange(count) % stride * len(found) + member
+        rows = np.argsort(group, kind="stable")
+        keys = group[rows] * (count + 1) + rows
+        wanted = (spans[0] % stride * len(found))[:, None] + np.arange(len(found))
+        last = spans[0] + (spans[1] - 1) * stride
+        begin = np.searchsorted(keys, wanted * (count + 1) + spans[0][:, None])
+        end = np.searchsorted(keys, wanted * (count + 1) + last[:, None], "right")
+        return cls(found, rows, begin, end - begin)
+
+
+@dataclass(frozen=True)
+class _SeriesCells:
+    """Cells: the series with one code and one span, as slices of ``members``.
+
+    ``codes``, ``span``, ``begin`` and ``size`` have one entry per cell.
+    """
+
+    codes: np.ndarray
+    span: np.ndarray
+    begin: np.ndarray
+    size: np.ndarray
+    members: np.ndarray
+
+    @classmethod
+    def build(
+        cls,
+        codes: np.ndarray | None,
+        windows: WindowIndex,
+        spans: np.ndarray,
+        span_of: np.ndarray,
+    ) -> _SeriesCells:
+        found, member = _distinct(codes, len(windows.series.item_ids))
+        cell_of = member * spans.shape[1] + span_of
+        members = np.argsort(cell_of, kind="stable")
+        cells, begin, size = np.unique(
+            cell_of[members], return_index=True, return_counts=True
+        )
+        code, span = np.divmod(cells, spans.shape[1])
+        return cls(found[code], span, begin, size, members)
+
+
+def _distinct(codes: np.ndarray | None, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct codes, and for each place which of them it has."""
     if codes is None:
         return np.zeros(1, dtype=np.int64), np.zeros(size, dtype=np.int64)
-    found, place = np.unique(codes, return_inverse=True)
-    return found, place.reshape(-1)
+    found, member = np.unique(codes, return_inverse=True)
+    return found, member.reshape(-1)

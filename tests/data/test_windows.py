@@ -8,12 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gluonts.transform import (
-    AddObservedValuesIndicator,
-    InstanceSampler,
-    InstanceSplitter,
-)
-from helpers.series import dataset, wave_entries, wave_windows
+from gluonts.transform import AddObservedValuesIndicator
+from helpers.series import dataset, splitter, wave_entries, wave_windows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,34 +21,6 @@ from pts_scott.errors import (
     InfiniteValuesError,
     ShortSeriesError,
 )
-
-
-class EveryWindow(InstanceSampler):
-    """All forecast starts of a series, as GluonTS' samplers give them."""
-
-    stride: int = 1
-
-    def __call__(self, ts: np.ndarray) -> np.ndarray:
-        first, last = self._get_bounds(ts)
-        return np.arange(first, last + 1, self.stride)
-
-
-def splitter(context_length: int, prediction_length: int, stride=1, context="full"):
-    return InstanceSplitter(
-        target_field="target",
-        is_pad_field="is_pad",
-        start_field="start",
-        forecast_start_field="forecast_start",
-        instance_sampler=EveryWindow(
-            min_past=context_length if context == "full" else 1,
-            min_future=prediction_length,
-            stride=stride,
-        ),
-        past_length=context_length,
-        future_length=prediction_length,
-        time_series_fields=["observed_values"],
-    )
-
 
 FIELDS = (
     "past_target",

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pts_scott.datasets.synthetic import (
-    patterns,
-    synthetic_series,
-    synthetic_stratifier,
-    synthetic_windows,
-)
+from pts_scott.datasets.synthetic import patterns, synthetic_series, synthetic_windows
+from pts_scott.strata.synthetic import synthetic_stratifier
 
 
 def test_series_repeat_their_patterns_with_unit_noise():

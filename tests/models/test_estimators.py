@@ -28,7 +28,7 @@ from pts_scott import (
     Stratifier,
     VAREstimator,
 )
-from pts_scott.datasets.synthetic import synthetic_dataset, synthetic_stratifier
+from pts_scott.datasets.synthetic import synthetic_dataset
 from pts_scott.engine.gradients import Losses
 from pts_scott.errors import (
     ArgumentError,
@@ -40,6 +40,7 @@ from pts_scott.errors import (
     ShortSeriesError,
     UnknownArgumentError,
 )
+from pts_scott.strata.synthetic import synthetic_stratifier
 from pts_scott.training.lightning_module import evaluate
 
 SMALL = {

@@ -1,4 +1,4 @@
-"""Strata: a partition with weights, a table, and draws within each stratum."""
+"""Strata: the partition, its weights, its table, and draws within each stratum."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def stratified(draw):
 
 @given(stratified(), st.integers(0, 99))
 @settings(max_examples=60, deadline=None, derandomize=True)
-def test_strata_and_draws_are_those_of_labels_in_plain_python(problem, seed):
+def test_strata_and_draws_match_labels_in_plain_python(problem, seed):
     windows, policy, labels = problem
     strata = policy.stratify(windows)
     expected: dict = {}
@@ -83,7 +83,7 @@ def test_strata_and_draws_are_those_of_labels_in_plain_python(problem, seed):
             assert set(row) <= set(part)
 
 
-def test_several_draws_at_once_are_those_of_single_calls(windows):
+def test_several_draws_at_once_equal_single_calls(windows):
     strata = (Stratifier.periodic(3) * Stratifier.series()).stratify(windows)
     at_once, singly = (torch.Generator().manual_seed(5) for _ in range(2))
     together = strata.draw(2, at_once, times=4)
@@ -91,7 +91,7 @@ def test_several_draws_at_once_are_those_of_single_calls(windows):
     assert torch.equal(together, alone)
 
 
-def test_draws_lie_in_their_stratum_and_reach_all_of_it(windows):
+def test_draws_lie_in_their_stratum_and_cover_it_uniformly(windows):
     strata = POLICY.stratify(windows)
     generator = torch.Generator().manual_seed(0)
     member = torch.empty(len(windows), dtype=torch.long)
@@ -104,7 +104,7 @@ def test_draws_lie_in_their_stratum_and_reach_all_of_it(windows):
         assert (counts - expected).abs().max() < 5 * expected**0.5
 
 
-def test_strata_describe_themselves(windows):
+def test_table_and_summary_describe_the_strata(windows):
     table = POLICY.describe(windows)
     assert list(table.columns) == ["label", "windows", "weight"]
     assert len(table) == 9
@@ -113,6 +113,6 @@ def test_strata_describe_themselves(windows):
     assert "9 strata of 117 windows; the smallest is" in str(POLICY.stratify(windows))
 
 
-def test_labels_of_a_calendar_are_readable(windows):
+def test_calendar_labels_are_readable(windows):
     table = Stratifier.calendar("weekday", "season").describe(windows)
     assert table["label"].tolist()[0] == "Mon, 2021Q1"

@@ -1,4 +1,4 @@
-"""Policies as text."""
+"""Policies parsed from text."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ POLICIES = [
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
-def test_a_policy_is_read_from_what_it_prints(policy):
+def test_parse_reads_the_repr_of_a_policy(policy):
     assert repr(Stratifier.parse(repr(policy))) == repr(policy)
 
 
-def test_the_class_need_not_be_named():
+def test_class_name_is_optional():
     parsed = Stratifier.parse(" ranges(4) * series() ")
     assert repr(parsed) == repr(Stratifier.ranges(4) * Stratifier.series())
 
@@ -32,7 +32,7 @@ def test_the_class_need_not_be_named():
     [
         ("calender('weekday')", "Did you mean 'calendar'"),
         ("calendar('weekdy')", "weekday"),
-        ("ranges()", "missing a required argument: 'count'; it is ranges"),
+        ("ranges()", "missing a required argument: 'count'; the signature is ranges"),
         ("ranges(1)", "at least 2"),
         ("ranges(4) + series()", "expected a policy such as"),
         ("series", "expected a policy such as"),
@@ -43,6 +43,6 @@ def test_the_class_need_not_be_named():
         ("", "expected a policy such as"),
     ],
 )
-def test_other_text_is_refused_and_never_run(text, message):
+def test_other_text_raises_and_is_never_executed(text, message):
     with pytest.raises(ArgumentError, match=message.replace("(", r"\(")):
         Stratifier.parse(text)

@@ -1,4 +1,4 @@
-"""Orders: computed from parts or listed, the windows of a stratum are the same."""
+"""Sorted windows: computed from blocks or listed, strata hold the same windows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pts_scott import Stratifier, WindowIndex
-from pts_scott.strata.sorted_windows import ListedOrder, PartedOrder, sort_windows
-from pts_scott.strata.stratifier import Codes
+from pts_scott.strata.codes import Codes
+from pts_scott.strata.sorted_windows import BlockOrder, ListOrder, sort_windows
 
 POLICIES = [
     Stratifier.calendar("hour"),
@@ -26,7 +26,7 @@ def indices(draw) -> WindowIndex:
     first = pd.Timestamp("2024-01-01")
     entries = [
         {
-            # Few names and starts, so that series share strata, spans and both.
+            # Few names and starts, so that series share strata, spans, or both.
             "item_id": draw(st.sampled_from("abc")),
             "start": first + pd.Timedelta(draw(st.sampled_from([0, 1, 7, 5000])), "h"),
             "target": np.zeros(draw(st.sampled_from([9, 20, 21, 60]))),
@@ -48,18 +48,18 @@ def members(result) -> dict[int, set[int]]:
 
 @given(indices(), st.sampled_from(POLICIES))
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_strata_by_parts_hold_the_windows_of_listed_strata(windows, policy):
+def test_block_order_and_list_order_hold_the_same_windows(windows, policy):
     codes = policy.fit(windows).codes(windows)
-    parted = sort_windows(codes, windows)
+    blocks = sort_windows(codes, windows)
     listed = sort_windows(Codes(windows=codes.expand(windows)), windows)
-    assert isinstance(parted.order, PartedOrder)
-    assert isinstance(listed.order, ListedOrder)
-    assert members(parted) == members(listed)
+    assert isinstance(blocks.order, BlockOrder)
+    assert isinstance(listed.order, ListOrder)
+    assert members(blocks) == members(listed)
 
 
 @given(indices())
 @settings(max_examples=50, deadline=None, derandomize=True)
-def test_forecast_starts_are_those_of_all_windows(windows):
+def test_starts_are_the_forecast_starts_of_all_windows(windows):
     rows = windows.rows(np.arange(len(windows)))[1]
     assert np.flatnonzero(windows.starts()).tolist() == sorted(set(rows))
 

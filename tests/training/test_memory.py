@@ -5,47 +5,14 @@ Both are measured in a process of their own, by the kernel's count of resident p
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-
-RESET = Path("/proc/self/clear_refs")
+from helpers.memory import DEEP, RESET, run
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not RESET.exists(), reason="needs Linux' counts of memory"),
 ]
 
-SETUP = """
-import sys, warnings
-from pathlib import Path
-import torch
-from torch import nn
-from pts_scott import Stratifier
-from helpers.series import wave_windows
-from helpers.training import quiet_trainer, tiny_network
-
-def kilobytes(name):
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name))
-
-windows = wave_windows(torch.float32)
-"""
-
-# Sixteen layers of 4 MB and small batches: parameters are all that counts.
-DEEP = """
-class Deep(nn.Module):
-    def __init__(self):
-        super().__init__()
-        sizes = [6, *[1000] * 17, 2]
-        self.layers = nn.Sequential(*[nn.Linear(m, n) for m, n in zip(sizes, sizes[1:])])
-
-    def loss(self, past_target, future_target):
-        return (self.layers(past_target) - future_target).square().mean(dim=1)
-"""
 PEAK = f"""
 {DEEP}
 network = Deep()
@@ -78,19 +45,6 @@ quiet_trainer(
 ).fit(network, windows)
 print(sizes[20000] - sizes[1000])
 """
-
-
-def run(script: str, *arguments: str) -> float:
-    result = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SETUP + script, *arguments],
-        cwd=Path(__file__).parent,
-        # Blocks go back to the system when they are freed: what is counted is in use.
-        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return float(result.stdout.split()[-1])
 
 
 @pytest.mark.parametrize(

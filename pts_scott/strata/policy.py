@@ -1,0 +1,152 @@
+"""Policy, the base class of all stratification policies, and the product of policies.
+
+One policy is used in two ways. As a GluonTS ``Transformation`` after an instance
+splitter it writes ``stratum`` into each instance; over a ``WindowIndex`` it computes
+the same codes for all windows at once.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from gluonts.transform import MapTransformation
+
+from pts_scott._utils.arguments import whole_number
+from pts_scott.data.windows import WindowIndex, require_windows
+from pts_scott.errors import (
+    ArgumentError,
+    EmptyStratumError,
+    TooManyStrataError,
+    shorten,
+)
+from pts_scott.strata.codes import Codes, combine, scramble
+from pts_scott.strata.partition import Strata
+
+STRATUM = "stratum"
+
+
+class Policy(MapTransformation):
+    """Base class of all policies: which stratum a window belongs to."""
+
+    #: Number of strata that the policy declares; None if it depends on the windows.
+    count: int | None = None
+
+    def fit(self, windows: WindowIndex) -> Policy:
+        """Return the policy with everything it learns from the windows."""
+        return self
+
+    @abc.abstractmethod
+    def codes(self, windows: WindowIndex) -> Codes:
+        """Return the codes of all windows of an index."""
+
+    @abc.abstractmethod
+    def code(self, instance: Mapping[str, Any]) -> int:
+        """Return the code of one instance, as produced by an instance splitter."""
+
+    def label(self, item_id: str, moment: pd.Timestamp, code: int) -> str:
+        """Return a readable label of a stratum, given one of its windows."""
+        return f"code {code}"
+
+    def factors(self) -> list[Policy]:
+        """Return the policies whose product this one is."""
+        return [self]
+
+    def __mul__(self, other: Policy) -> Policy:
+        """Return the product: windows share a stratum if they do in both policies."""
+        if not isinstance(other, Policy):
+            return NotImplemented
+        return Product([*self.factors(), *other.factors()])
+
+    def map_transform(self, data: dict[str, Any], is_train: bool) -> dict[str, Any]:
+        """Write the code of an instance into its field ``stratum``."""
+        data[STRATUM] = self.code(data)
+        return data
+
+    def stratify(self, windows: WindowIndex) -> Strata:
+        """Return the partition of the windows into strata.
+
+        Raises
+        ------
+        TooManyStrataError, EmptyStratumError, FrequencyError
+        """
+        return Strata.build(self, require_windows(windows))
+
+    def describe(self, windows: WindowIndex) -> pd.DataFrame:
+        """Return a table with the label, windows and weight of each stratum."""
+        return self.stratify(windows).table()
+
+    def check_count(self, windows: WindowIndex) -> None:
+        """Raise if the policy declares more strata than there are windows."""
+        if self.count is not None and self.count > len(windows):
+            raise TooManyStrataError(
+                f"{self} asks for {self.count} strata, but there are only "
+                f"{len(windows)} windows; ask for fewer strata."
+            )
+
+    def check_occupied(self, codes: np.ndarray) -> None:
+        """Raise if no window falls into a declared stratum."""
+        if self.count is None:
+            return
+        empty = np.flatnonzero(np.bincount(codes, minlength=self.count) == 0).tolist()
+        if empty:
+            raise EmptyStratumError(
+                f"{self} declares {self.count} strata, but no window falls into "
+                f"number {shorten(empty)}; ask for fewer strata, or for strata that "
+                "suit the stride and the length of the series."
+            )
+
+    def check_sizes(self, sizes: np.ndarray) -> None:
+        """Raise if the policy does not allow strata of these sizes."""
+
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the constructor arguments, from which GluonTS serialises the policy."""
+        return (), self._arguments()
+
+    @abc.abstractmethod
+    def _arguments(self) -> dict[str, Any]: ...
+
+
+class Product(Policy):
+    """Policy under which windows share a stratum if they do under every factor."""
+
+    def __init__(self, factors: Sequence[Policy]) -> None:
+        self._factors = list(factors)
+
+    def factors(self) -> list[Policy]:
+        return self._factors
+
+    def fit(self, windows: WindowIndex) -> Policy:
+        return Product([factor.fit(windows) for factor in self._factors])
+
+    def codes(self, windows: WindowIndex) -> Codes:
+        return combine([factor.codes(windows) for factor in self._factors])
+
+    def code(self, instance: Mapping[str, Any]) -> int:
+        total = np.zeros(1, dtype=np.int64)
+        for place, factor in enumerate(self._factors):
+            total += scramble(np.array([factor.code(instance)]), place)
+        return int(total[0])
+
+    def check_count(self, windows: WindowIndex) -> None:
+        for factor in self._factors:
+            factor.check_count(windows)
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"factors": self._factors}
+
+    def __repr__(self) -> str:
+        return " * ".join(map(repr, self._factors))
+
+
+def strata_count(name: str, value: Any) -> int:
+    """Return ``value`` if it is a number of strata: a whole number of at least 2."""
+    try:
+        return whole_number(name, value, minimum=2)
+    except ArgumentError:
+        raise ArgumentError(
+            f"{name}={value!r}: expected a whole number of strata of at least 2."
+        ) from None
