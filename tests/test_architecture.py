@@ -85,5 +85,6 @@ def test_pre_commit_uses_the_pinned_ruff():
     hooks = (ROOT / ".pre-commit-config.yaml").read_text()
     pinned = re.search(r"^ruff==(\S+)$", constraints, flags=re.M)
     hooked = re.search(r"ruff-pre-commit\n\s+rev: v(\S+)$", hooks, flags=re.M)
-    assert pinned and hooked
+    assert pinned
+    assert hooked
     assert hooked[1] == pinned[1]
