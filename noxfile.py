@@ -10,84 +10,110 @@ import nox
 nox.options.sessions = ["tests"]
 nox.options.reuse_venv = "yes"
 
-STACKS = ("gluonts", "pytorchts")
-FAST = ("-n", "2", "-m", "not slow and not long")
+BACKENDS = ("gluonts", "pytorchts")
+FAST = "not slow and not long"
+SLOW = "slow and not long"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-def install(session: nox.Session, stack: str, *extras: str) -> None:
-    """Install the package with the versions that this stack is tested with."""
-    if stack == "pytorchts":
-        if sys.version_info[:2] > (3, 11):
-            session.error("PyTorchTS 0.6.0 needs Python 3.10 or 3.11.")
-        extras = (*extras, "pytorchts")
-    package = f".[{','.join(extras)}]" if extras else "."
-    session.install("-c", f"constraints/{stack}.txt", package)
-
-
 @nox.session
-@nox.parametrize("stack", STACKS, ids=STACKS)
-def tests(session: nox.Session, stack: str) -> None:
-    """Test one stack in an environment of its own; the first is linted, too."""
-    lint = ("lint",) if stack == "gluonts" else ()
-    install(session, stack, "test", *lint)
-    session.run("python", "-m", "pip", "check")
-    if lint:
-        session.run("ruff", "check", ".")
-        session.run("ruff", "format", "--check", ".")
-        session.run("mypy")
-    session.run("pytest", "-n", "2", *session.posargs, env=ONE_THREAD)
+@nox.parametrize("backend", BACKENDS, ids=BACKENDS)
+def tests(session: nox.Session, backend: str) -> None:
+    """Lint (once), and run the fast tests of each backend in its own environment.
+
+    Arguments after ``--`` go to pytest and leave out the checks before it.
+    """
+    lint = backend == "gluonts"
+    install(session, backend, "test", *(["lint"] if lint else []))
+    if not session.posargs:
+        session.run("python", "-m", "pip", "check")
+        if lint:
+            session.run("ruff", "check", ".")
+            session.run("ruff", "format", "--check", ".")
+            session.run("mypy")
+            session.run("lint-imports")
+    run_pytest(session, FAST)
+
+
+@nox.session(venv_backend="none")
+@nox.parametrize("backend", BACKENDS, ids=BACKENDS)
+def slow(session: nox.Session, backend: str) -> None:
+    """Run the slow tests of each backend in the environment of its ``tests`` session."""
+    # A session cannot borrow another one's environment, but nox can be asked for that
+    # session again, with other tests.
+    name = f"tests({backend})"
+    pytest_arguments = ("-m", SLOW, *session.posargs)
+    command = (sys.executable, "-m", "nox", "-s", name, "--", *pytest_arguments)
+    session.run(*command, external=True)
 
 
 @nox.session(python="3.10")
-@nox.parametrize("stack", STACKS, ids=STACKS)
-def lowest(session: nox.Session, stack: str) -> None:
+@nox.parametrize("backend", BACKENDS, ids=BACKENDS)
+def lowest(session: nox.Session, backend: str) -> None:
     """Run the fast tests with the lowest versions that pyproject.toml allows."""
     pins = session.create_tmp() + "/lowest.txt"
     with open(pins, "w") as file:
-        file.write("\n".join(lowest_pins(stack)))
-    extras = ["test"] + ["pytorchts"] * (stack == "pytorchts")
-    session.install("-c", pins, f".[{','.join(extras)}]")
+        file.write("\n".join(lowest_pins(backend)))
+    session.install("-c", pins, package(backend, "test"))
     session.run("python", "-m", "pip", "check")
-    # What old libraries say of each other's old habits is no fault of ours.
-    flags = ("-W", "ignore::DeprecationWarning", "-W", "ignore::FutureWarning")
-    session.run("pytest", *FAST, *flags, *session.posargs, env=ONE_THREAD)
+    # Old versions of the libraries use deprecated features of each other.
+    ignored = ("-W", "ignore::DeprecationWarning", "-W", "ignore::FutureWarning")
+    run_pytest(session, FAST, *ignored)
 
 
 @nox.session
-@nox.parametrize("stack", STACKS, ids=STACKS)
-def newest(session: nox.Session, stack: str) -> None:
-    """Run the fast tests with whatever is the newest today, without constraints."""
-    extras = ["test"] + ["pytorchts"] * (stack == "pytorchts")
-    session.install(f".[{','.join(extras)}]")
+@nox.parametrize("backend", BACKENDS, ids=BACKENDS)
+def newest(session: nox.Session, backend: str) -> None:
+    """Run the fast tests with the newest released versions, without constraints."""
+    session.install(package(backend, "test"))
     session.run("python", "-m", "pip", "check")
-    session.run("pytest", *FAST, *session.posargs, env=ONE_THREAD)
-
-
-def lowest_pins(stack: str) -> list[str]:
-    """The lower bound of every direct requirement, as an exact pin."""
-    project = nox.project.load_toml("pyproject.toml")["project"]
-    groups = project["optional-dependencies"]
-    names = ["arrow", "kmeans", "notebooks", "test", "tune"]
-    required = project["dependencies"] + [line for n in names for line in groups[n]]
-    bounds = (re.match(r"([\w-]+)>=([\w.]+)", line) for line in required)
-    found = dict(bound.groups() for bound in bounds if bound is not None)
-    if stack == "gluonts":
-        found["gluonts"] = "0.17.0"  # lower ones are for PyTorchTS
-    return [f"{name}=={version}" for name, version in found.items()]
+    run_pytest(session, FAST)
 
 
 @nox.session
-@nox.parametrize("stack", STACKS, ids=STACKS)
-def benchmark(session: nox.Session, stack: str) -> None:
-    """Measure steps against the stack's own trainer, and the index at scale."""
-    install(session, stack, "arrow")
+@nox.parametrize("backend", BACKENDS, ids=BACKENDS)
+def benchmark(session: nox.Session, backend: str) -> None:
+    """Measure steps against the backend's own trainer, and the index at scale."""
+    install(session, backend, "arrow")
     session.run("python", "benchmarks/steps.py", *session.posargs, env=ONE_THREAD)
     session.run("python", "benchmarks/index.py", env=ONE_THREAD)
 
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """SCott against plain SGD on the paper's synthetic data: a table and a plot."""
+    """Compare SCott with plain SGD on the paper's synthetic data: a table and a plot."""
     install(session, "gluonts")
     session.run("python", "-m", "pts_scott.demo", *session.posargs)
+
+
+def package(backend: str, *extras: str) -> str:
+    """Return the requirement for this package with the backend's extras."""
+    if backend == "pytorchts":
+        extras = (*extras, "pytorchts")
+    return f".[{','.join(extras)}]" if extras else "."
+
+
+def install(session: nox.Session, backend: str, *extras: str) -> None:
+    """Install the package with the pinned versions that this backend is tested with."""
+    if backend == "pytorchts" and sys.version_info[:2] > (3, 11):
+        session.error("PyTorchTS 0.6.0 needs Python 3.10 or 3.11.")
+    session.install("-c", f"constraints/{backend}.txt", package(backend, *extras))
+
+
+def run_pytest(session: nox.Session, marks: str, *options: str) -> None:
+    """Run the tests with these marks on two workers; posargs may select others."""
+    arguments = ("-n", "2", "-m", marks, *options, *session.posargs)
+    session.run("pytest", *arguments, env=ONE_THREAD)
+
+
+def lowest_pins(backend: str) -> list[str]:
+    """Return the lower bound of every direct requirement as an exact pin."""
+    project = nox.project.load_toml("pyproject.toml")["project"]
+    groups = project["optional-dependencies"]
+    names = ["arrow", "kmeans", "notebooks", "test", "tune"]
+    required = project["dependencies"] + [line for n in names for line in groups[n]]
+    bounds = (re.match(r"([\w-]+)>=([\w.]+)", line) for line in required)
+    found = dict(bound.groups() for bound in bounds if bound is not None)
+    if backend == "gluonts":
+        found["gluonts"] = "0.17.0"  # lower versions are for PyTorchTS
+    return [f"{name}=={version}" for name, version in found.items()]

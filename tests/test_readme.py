@@ -1,4 +1,4 @@
-"""The README's example runs as it stands."""
+"""The README's examples run, and links in the documentation lead somewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+FOLDERS = (".", "docs", "configs", "notebooks")
+PAGES = [page for folder in FOLDERS for page in sorted(ROOT.glob(f"{folder}/*.md"))]
 
 
 @pytest.mark.slow
@@ -18,9 +21,10 @@ def test_the_examples_work(capsys, tmp_path, monkeypatch):
     names: dict = {}
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.S)
     for block in blocks:
-        of_pts = "from pts." in block
-        of_gluonts = "from gluonts.torch.model" in block
-        if (of_pts or of_gluonts) and of_pts == (find_spec("pts") is None):
+        for_pytorchts = "from pts." in block
+        for_gluonts = "from gluonts.torch.model" in block
+        needs_backend = for_pytorchts or for_gluonts
+        if needs_backend and for_pytorchts == (find_spec("pts") is None):
             continue
         exec(compile(block, str(README), "exec"), names)
         if names.get("metrics") and "MASE" not in names:
@@ -33,7 +37,24 @@ def test_the_examples_work(capsys, tmp_path, monkeypatch):
     assert "Mon, 2024Q1" in printed
 
 
-def test_pictures_and_linked_files_exist():
-    links = re.findall(r"\]\((?!https?:|#)([^)]+)\)", README.read_text())
-    assert links
-    assert [link for link in links if not (README.parent / link).exists()] == []
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub makes of the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.M)
+    kept = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in kept}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pictures_linked_files_and_headings_exist(page):
+    missing = []
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text()):
+        path, _, heading = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (heading and heading not in anchors(target)):
+            missing.append(link)
+    assert missing == []
+
+
+def test_the_readme_links_to_other_pages():
+    assert re.findall(r"\]\((docs/[^)]+)\)", README.read_text())
