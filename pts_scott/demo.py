@@ -58,7 +58,7 @@ class TrainingProgress(pl.Callback):
 
     def __init__(self, name: str, seconds: float) -> None:
         self._name, self._seconds = name, seconds
-        self._bar = terminal_bar(seconds, " s", desc=f"{name:6s}")
+        self._bar = terminal_bar(seconds, " s", leave=True, desc=f"{name:6s}")
         self._pause = (
             SECONDS_BETWEEN_LINES if self._bar.disable else SECONDS_BETWEEN_UPDATES
         )
@@ -79,6 +79,10 @@ class TrainingProgress(pl.Callback):
 
     def on_train_end(self, trainer: Any, module: Any) -> None:
         """Close the bar."""
+        self._bar.close()
+
+    def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
+        """Close the bar, so that the error has its own line."""
         self._bar.close()
 
 

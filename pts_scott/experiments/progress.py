@@ -29,20 +29,18 @@ def terminal_bar(total: float, unit: str, **kwargs: Any) -> tqdm:
     unit
         What is counted, with a leading space.
     kwargs
-        Further arguments of tqdm.
+        Further arguments of tqdm, which override the defaults.
     """
-    return tqdm(
-        total=total,
-        unit=unit,
-        unit_scale=True,
-        bar_format=BAR_FORMAT,
-        smoothing=0,  # the mean rate: runs take turns, and some are faster
-        dynamic_ncols=True,
-        leave=False,
-        file=sys.stderr,
-        disable=None,
-        **kwargs,
-    )
+    defaults = {
+        "unit_scale": True,
+        "bar_format": BAR_FORMAT,
+        "smoothing": 0,  # the mean rate: some runs of a benchmark are faster than others
+        "dynamic_ncols": True,
+        "leave": False,
+        "file": sys.stderr,
+        "disable": None,
+    }
+    return tqdm(total=total, unit=unit, **defaults | kwargs)
 
 
 def advance_to(bar: tqdm, value: float) -> None:

@@ -114,7 +114,7 @@ def _tune_all(
     all_stages = [stage for name in names for stage in stages(experiment, name)]
     total = sum(len(grid_points(stage)) for stage in all_stages)
     done = len(trials_table(experiment, names, storage))
-    with terminal_bar(total, " trials", initial=done) as bar:
+    with terminal_bar(total, " trials", initial=done, unit_scale=False) as bar:
         if workers == 1:
 
             def tell(line: str) -> None:

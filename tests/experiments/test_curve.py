@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 
 from pts_scott import WindowIndex
-from pts_scott.experiments.config_files import load_experiment
 from pts_scott.experiments.curve import select_windows
 from pts_scott.experiments.run import perform
-from pts_scott.experiments.setting import Setting
 
 
-def test_curve_has_equal_shares_of_the_budget_from_start_to_end(small_config):
-    run = perform(Setting(load_experiment(small_config)), "SGD", seed=0)
+def test_curve_has_equal_shares_of_the_budget_from_start_to_end(setting):
+    run = perform(setting, "SGD", seed=0)
     curve = run.curve
     assert list(curve.columns) == [
         *("step", "gradients", "seconds", "train_loss", "test_loss")
@@ -32,8 +30,5 @@ def test_selected_windows_are_evenly_spaced(windows: WindowIndex):
     assert indices[-1] == len(windows) - 1
     gaps = indices.diff()
     assert gaps.max() - gaps.min() <= 1
-    assert (
-        len(select_windows(windows, None))
-        == len(select_windows(windows, 10**6))
-        == len(windows)
-    )
+    for limit in (None, len(windows), 10**6):
+        assert len(select_windows(windows, limit)) == len(windows)

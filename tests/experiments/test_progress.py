@@ -68,9 +68,7 @@ def test_bar_on_a_terminal_shows_total_rate_and_remaining_time(monkeypatch):
         assert shown.startswith("small: SGD, seed 0:  25%|")
         assert "| 5.00/20.0 s [" in shown
         assert " s/s, train 1.25]" in shown
-        watch(
-            Point(1.5, 6, 24, 15.0, 1.25, 2.0)
-        )  # the last outer loop exceeds the budget
+        watch(Point(1.5, 6, 24, 15.0, 1.25, 2.0))  # the last loop exceeds the budget
         assert progress._bar.n == 10
         progress.finished("small: SGD, seed 0", FINISHED, 10)
         assert progress._bar.n == 10

@@ -1,4 +1,4 @@
-"""Variance of the samplers during a run: outside of its time, at equal cost, reproducible."""
+"""Variance of the samplers during a run: not timed, at equal cost, reproducible."""
 
 from __future__ import annotations
 
