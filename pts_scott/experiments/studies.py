@@ -204,12 +204,13 @@ def trials_table(
 
 
 def _study_table(study: optuna.Study, stage: Stage) -> pd.DataFrame:
+    """Return the finished trials of a study, with the columns of ``trials.csv``."""
     attributes = ("params", "state", "value", "intermediate_values")
     trials = study.trials_dataframe(attrs=attributes)
     parameters = {f"params_{name}": name for name in stage}
     columns = [*parameters, "state", "value"]
     table = trials.reindex(columns=columns).rename(columns=parameters | {"value": "loss"})
+    table["state"] = table["state"].map({"COMPLETE": "complete", "PRUNED": "pruned"})
     measured = trials.filter(like="intermediate_values_")
     table["measurements"] = measured.notna().sum(axis=1)
-    table = table[table["state"].isin(("COMPLETE", "PRUNED"))]
-    return table.assign(state=table["state"].str.lower())
+    return table.dropna(subset=["state"])

@@ -11,7 +11,13 @@ from pts_scott.errors import ScottError
 from pts_scott.experiments.config import LEARNING_RATES
 from pts_scott.experiments.config_files import load_experiment
 from pts_scott.experiments.folders import make_folders
-from pts_scott.experiments.studies import stages
+from pts_scott.experiments.studies import (
+    open_study,
+    prepare_storage,
+    sqlite_url,
+    stages,
+    trials_table,
+)
 from pts_scott.experiments.tune import tune
 
 
@@ -54,3 +60,34 @@ def test_invalid_storage_raises(small_config, tmp_path):
     for storage in (None, "nothing", "foo://x", f"sqlite:///{tmp_path}/no/where.db"):
         with pytest.raises(ScottError, match="storage of trials cannot be opened"):
             tune(experiment, tmp_path / "out", storage=storage, say=ignore)
+
+
+def test_trials_without_an_outcome_are_not_in_the_table(small_config, tmp_path):
+    import optuna
+
+    experiment = load_experiment(small_config, ["--tune.learning_rate", "[0.01, 0.1]"])
+    storage = sqlite_url(tmp_path / "trials.db")
+    prepare_storage(storage)
+    (stage,) = stages(experiment, "SGD")
+    study = open_study(experiment, "SGD", 0, stage, experiment.optimizers["SGD"], storage)
+    assert trials_table(experiment, ["SGD"], storage).empty
+
+    def objective(trial: optuna.Trial) -> float:
+        rate = trial.suggest_categorical("learning_rate", stage["learning_rate"])
+        trial.report(math.inf, 0)
+        if trial.number == 0:
+            raise RuntimeError("out of memory")
+        if trial.number == 1:
+            raise optuna.TrialPruned
+        return rate
+
+    for _ in range(3):
+        study.optimize(objective, n_trials=1, catch=(RuntimeError,))
+    table = trials_table(experiment, ["SGD"], storage)
+    assert list(table.columns) == [
+        *("optimizer", "stage", "learning_rate", "state", "loss", "measurements")
+    ]
+    assert list(table["state"]) == ["pruned", "complete"]
+    assert list(table["measurements"]) == [1, 1]
+    assert table["loss"].iloc[0] == math.inf
+    assert table["loss"].iloc[1] == table["learning_rate"].iloc[1]
