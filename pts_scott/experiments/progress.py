@@ -49,7 +49,7 @@ def advance_to(bar: tqdm, value: float) -> None:
 
 
 def budget_of(experiment: Experiment) -> tuple[float, str]:
-    """Return the budget of a run and its unit: seconds, or gradients without a limit."""
+    """Return the budget of a run and its unit: seconds if there is a time budget."""
     if experiment.time_budget:
         return float(experiment.time_budget), " s"
     return float(experiment.gradient_budget or 1), " gradients"
