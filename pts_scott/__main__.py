@@ -1,4 +1,4 @@
-"""``python -m pts_scott``: the command line."""
+"""The command line, as ``python -m pts_scott``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The command line: what it prints, what it returns, and what it says of mistakes."""
+"""The command line: its output, its exit codes, and its messages about mistakes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pts_scott.cli import COMMANDS, main
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+def _in_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_help_teaches(capsys):
+def test_help_lists_commands_and_examples(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
     for command in COMMANDS:
@@ -32,17 +32,17 @@ def test_help_teaches(capsys):
 
 
 @pytest.mark.parametrize("command", ["train", "bench", "tune", "variance"])
-def test_the_help_of_a_command_lists_every_value(command, capsys):
+def test_help_of_a_command_lists_every_option(command, capsys):
     with pytest.raises(SystemExit, match="0"):
         main([command, "--help"])
     text = capsys.readouterr().out
     assert f"usage: pts-scott {command} CONFIG" in text
     for option in ("--time_budget", "--data.context_length", "--output"):
         assert option in text
-    assert "Seconds of training, the same for all" in " ".join(text.split())
+    assert "Seconds of training per run, the same for all" in " ".join(text.split())
 
 
-def test_train_keeps_a_model_that_gluonts_loads(small_config, capsys):
+def test_train_saves_a_model_that_gluonts_loads(small_config, capsys):
     assert main(["train", str(small_config), "--optimizer", "SGD"]) == 0
     out, err = capsys.readouterr()
     folder = Path(out.strip())
@@ -57,7 +57,7 @@ def test_train_keeps_a_model_that_gluonts_loads(small_config, capsys):
     assert len(list(predictor.predict(series.dataset()))) == 3
 
 
-def test_a_run_is_repeated_from_the_config_in_its_folder(small_config, capsys):
+def test_run_is_reproducible_from_the_config_in_its_folder(small_config, capsys):
     options = ["--optimizer", "S-Adam", "--seed", "3", "--output", "first"]
     assert main(["train", str(small_config), *options]) == 0
     first = Path(capsys.readouterr().out.strip())
@@ -68,7 +68,7 @@ def test_a_run_is_repeated_from_the_config_in_its_folder(small_config, capsys):
     assert records[0]["test_loss"] == records[1]["test_loss"]
 
 
-def test_bench_prints_the_table_and_names_the_page(small_config, capsys):
+def test_bench_prints_the_table_and_the_path_of_the_report(small_config, capsys):
     assert main(["bench", str(small_config), "--seeds", "[0]", "--output", "out"]) == 0
     out, err = capsys.readouterr()
     assert "| SGD |" in out
@@ -79,7 +79,7 @@ def test_bench_prints_the_table_and_names_the_page(small_config, capsys):
     assert main(["report", "out"]) == 0
 
 
-def test_variance_writes_a_table_and_a_picture(small_config, capsys):
+def test_variance_writes_a_table_and_a_figure(small_config, capsys):
     extra = ["--variance.stratifiers", '["series()"]', "--output", "out"]
     assert main(["variance", str(small_config), *extra]) == 0
     assert Path("out/small/variance.png").stat().st_size > 1000
@@ -88,14 +88,14 @@ def test_variance_writes_a_table_and_a_picture(small_config, capsys):
         assert word in table
 
 
-def test_tune_names_the_best_config(small_config, capsys):
+def test_tune_prints_the_path_of_the_best_config(small_config, capsys):
     assert main(["tune", str(small_config), "--only", "[SGD]", "--output", "out"]) == 0
     best = Path(capsys.readouterr().out.strip())
     assert best == Path("out/small/best.yaml")
     assert main(["bench", str(best), "--seeds=[0]", "--samplers", "false"]) == 0
 
 
-def test_data_lists_what_is_there_and_describes_one(small_config, capsys):
+def test_data_lists_the_datasets_and_describes_one(small_config, capsys):
     assert main(["data"]) == 0
     listed = capsys.readouterr().out
     for name in ("exchange_rate", "traffic", "electricity", "synthetic"):
@@ -127,9 +127,7 @@ def test_data_lists_what_is_there_and_describes_one(small_config, capsys):
         (["report", "nowhere"], "nowhere holds no runs"),
     ],
 )
-def test_a_mistake_is_a_sentence_and_an_exit_code(
-    small_config, arguments, message, capsys
-):
+def test_mistake_prints_one_line_and_returns_1(small_config, arguments, message, capsys):
     arguments = [str(small_config) if a == "CONFIG" else a for a in arguments]
     assert main(arguments) == 1
     out, err = capsys.readouterr()
@@ -147,7 +145,9 @@ def test_a_mistake_is_a_sentence_and_an_exit_code(
         ("1,two,3", 9, "two"),
     ],
 )
-def test_a_bad_line_of_a_file_is_named(small_config, line, number, message, capsys):
+def test_error_names_a_malformed_line_of_a_file(
+    small_config, line, number, message, capsys
+):
     path = small_config.parent / "waves.txt"
     lines = path.read_text().splitlines()
     lines[number - 1] = line
@@ -156,7 +156,7 @@ def test_a_bad_line_of_a_file_is_named(small_config, line, number, message, caps
     assert message in capsys.readouterr().err
 
 
-def test_a_constant_column_is_refused_with_the_ways_out(small_config, capsys):
+def test_error_for_a_constant_column_names_the_options(small_config, capsys):
     path = small_config.parent / "waves.txt"
     path.write_text("".join(f"{x},7\n" for x in range(300)))
     assert main(["bench", str(small_config)]) == 1
@@ -167,7 +167,7 @@ def test_a_constant_column_is_refused_with_the_ways_out(small_config, capsys):
     assert main(["bench", str(small_config), *options]) == 0
 
 
-def test_a_run_that_diverges_is_kept_and_reported(small_config, capsys):
+def test_diverged_run_is_kept_and_reported(small_config, capsys):
     options = ["--optimizers.SGD.learning_rate", "1e7", "--gradient_budget", "20000"]
     assert main(["train", str(small_config), "--optimizer", "SGD", *options]) == 1
     err = capsys.readouterr().err
@@ -177,8 +177,7 @@ def test_a_run_that_diverges_is_kept_and_reported(small_config, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent as a signal")
-def test_train_does_not_replace_the_model_of_another_config(small_config, capsys):
+def test_train_does_not_overwrite_the_model_of_another_config(small_config, capsys):
     command = ["train", str(small_config), "--optimizer", "SGD"]
     assert main(command) == 0
     assert main([*command, "--optimizers.SGD.learning_rate", "0.5"]) == 1
@@ -186,7 +185,8 @@ def test_train_does_not_replace_the_model_of_another_config(small_config, capsys
     assert Path("results/train/small/runs/SGD-seed0/predictor").is_dir()
 
 
-def test_ctrl_c_keeps_what_is_finished(small_config, tmp_path):
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent as a signal")
+def test_ctrl_c_keeps_finished_runs(small_config, tmp_path):
     options = ["--gradient_budget", "null", "--time_budget", "1.5", "--samplers", "false"]
     command = [sys.executable, "-m", "pts_scott", "bench", str(small_config), *options]
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
@@ -196,18 +196,18 @@ def test_ctrl_c_keeps_what_is_finished(small_config, tmp_path):
         text=True,
         env=environment,
         cwd=tmp_path,
-        # It is ignored by what was started in the background, as these tests may be.
+        # Processes started in the background, as these tests may be, ignore it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     done = tmp_path / "results" / "bench" / "small" / "runs"
     deadline = time.monotonic() + 120
     while not list(done.glob("*/run.json")) and time.monotonic() < deadline:
         time.sleep(0.1)
-    time.sleep(0.5)  # into the second run
+    time.sleep(0.5)  # during the second run
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "What was finished is kept" in err
+    assert "Everything finished so far is kept" in err
     assert "Traceback" not in err
     kept = len(list(done.glob("*/run.json")))
     assert 1 <= kept < 4
@@ -216,4 +216,4 @@ def test_ctrl_c_keeps_what_is_finished(small_config, tmp_path):
         command, capture_output=True, text=True, env=environment, cwd=tmp_path
     )
     assert again.returncode == 0
-    assert f"{kept} of them on disk already" in again.stderr
+    assert f"{kept} of them already on disk" in again.stderr

@@ -1,70 +1,63 @@
-"""What an experiment is: its data, its model, its optimizers, and how they are trained.
+"""The config of an experiment: data, model, optimizers, and how they are trained.
 
-These classes are the keys and types of the YAML configs, and their docstrings the help
-of the command line.
+These classes define the keys and types of the YAML configs; their docstrings are the help
+texts of the command line.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import yaml
 
-from pts_scott._utils.arguments import real_number, whole_number
-from pts_scott.errors import ConfigError, quote
+from pts_scott.experiments.names import folder_name
 from pts_scott.strata.policy import Policy
 from pts_scott.strata.stratifier import Stratifier
 
-# The paper's grids, for every optimizer alike.
+# The paper's grids, the same for all optimizers.
 LEARNING_RATES = (1e-1, 5e-2, 2.5e-2, 1e-2, 5e-3, 2.5e-3, 1e-3, 5e-4, 2.5e-4, 1e-4)
 GAMMAS = (0.1, 0.125, 0.15, 0.2, 0.4, 0.8)
 
-# What a config can say, and not Any: the parser imports and makes a class, whichever it
-# is, where that is allowed and a value has the key "class_path".
+# The values a config can hold. Not Any: there, the parser would import and instantiate
+# any class named by the key "class_path".
 Plain = bool | int | float | list | dict | str | None
-
-LONGEST_NAME = 200  # bytes of a folder's name; file systems take 255, and ".part" follows
-# Names that Windows keeps for devices, with whatever ending.
-DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 
 
 @dataclass
 class DataConfig:
-    """The series, and how they are cut into windows and strata.
+    """The series, and how they are divided into windows and strata.
 
     Parameters
     ----------
     name
-        A dataset known by name (`pts-scott data` lists them), or a file: LSTNet layout
+        Name of a known dataset (`pts-scott data` lists them), or a file: LSTNet layout
         (.txt, .txt.gz), CSV or Parquet in long or wide form.
     context_length
-        Steps that the model sees.
+        Time steps that the model sees.
     prediction_length
-        Steps that it forecasts.
+        Time steps that it forecasts.
     stride
-        Steps between the forecast starts of neighbouring windows.
+        Time steps between the forecast starts of consecutive windows.
     stratifier
         The policy, e.g. calendar("weekday", "season") or ranges(4) * series(); null for
         a calendar policy that suits the frequency.
     start
-        First moment of a file in LSTNet layout, which has no dates.
+        First timestamp of a file in LSTNet layout, which has no dates.
     freq
-        Frequency as pandas spells it; null to read it from the timestamps.
+        Frequency as a pandas alias; null to infer it from the timestamps.
     timestamp
-        Column of the timestamps; null to find it.
+        Timestamp column; null to detect it.
     item_id
-        Column that names the series of a long table; null for a wide table, or to find
-        it.
+        Column of series names in a long table; null for a wide table, or to detect it.
     target
-        Column of the values of a long table; null to find it.
+        Value column of a long table; null to detect it.
     constant
-        What to do with a series of one value only: "error", "drop" or "keep".
+        How to handle a series with a single distinct value: "error", "drop" or "keep".
     seed
-        Of data that are generated.
+        Seed of generated data.
     """
 
     name: str
@@ -90,9 +83,9 @@ class ModelConfig:
     name
         "mlp" (SimpleFeedForward, NLL), "nbeats" (MAPE), "lstm" or "var" (MSE).
     arguments
-        Of the estimator, e.g. {hidden_dimensions: [80, 80]}.
+        Arguments of the estimator, e.g. {hidden_dimensions: [80, 80]}.
     label
-        Name in tables and pictures; null for the model's own.
+        Name in tables and figures; null for the model's own.
     """
 
     name: Literal["mlp", "nbeats", "lstm", "var"]
@@ -102,30 +95,30 @@ class ModelConfig:
 
 @dataclass
 class OptimizerConfig:
-    """One of the optimizers that are compared, as `ScottTrainer` takes it.
+    """One of the compared optimizers, as arguments of `ScottTrainer`.
 
     Parameters
     ----------
     method
         How gradients are estimated: "scott", "scsg", "svrg", "stratified" or "plain".
     optimizer
-        What makes a step of them: "sgd", "adam", "adamw" or "adagrad".
+        Update rule: "sgd", "adam", "adamw" or "adagrad".
     learning_rate
         Step size.
     weight_decay
-        As in the paper.
+        Weight decay; the default is the paper's.
     gamma
-        γ, early stop of the inner loop; null for none.
+        γ, early stopping of the inner loop; null to disable it.
     anchor_batch_size
-        b, windows from each stratum.
+        b, windows per stratum in an anchor.
     inner_steps
-        K, the most inner steps between two anchors.
+        K, maximum number of inner steps per anchor.
     inner_length
-        "fixed" or "geometric".
+        Length of the inner loop: "fixed" or "geometric".
     coefficient
-        c of the control variate, or "linear".
+        c of the control variate, or "linear" for a decay from 1 to 0.
     clip_gradient
-        Largest norm of an update; null for no clipping.
+        Maximum norm of an update; null for no clipping.
     betas
         β₁ and β₂ of Adam; null for 0.9 and 0.999.
     """
@@ -143,32 +136,32 @@ class OptimizerConfig:
     betas: list[float] | None = None
 
     @property
-    def has_anchor(self) -> bool:
-        """Whether the method uses a control variate."""
+    def uses_anchor(self) -> bool:
+        """Whether the method uses an anchor as a control variate."""
         return self.method in ("scott", "scsg", "svrg")
 
 
 @dataclass
 class TuneConfig:
-    """How step sizes are chosen, on the tuning range.
+    """Tuning of step sizes on the tuning range.
 
     Parameters
     ----------
     time_budget
-        Seconds of training of one trial; null for the experiment's.
+        Seconds of training per trial; null for the experiment's.
     learning_rate
-        The grid of step sizes.
+        Grid of step sizes.
     gamma
-        The grid of γ, for methods with an anchor; empty to leave γ as it is.
+        Grid of γ, for methods with an anchor; empty to leave γ unchanged.
     betas
-        The grid of β₁ and β₂ of Adam, each; empty to leave them as they are.
+        Grid of Adam's β₁ and of its β₂; empty to leave them unchanged.
     search
-        "grid": every combination. "coordinate": all step sizes first, then γ at the best
-        of them (then β): 16 trials in place of 60.
+        "grid": every combination. "coordinate": first all step sizes, then γ at the best
+        step size (then β): 16 trials instead of 60.
     evaluations
-        Times at which a trial is measured, and pruned if it is hopeless.
+        Measurements per trial, after each of which it may be pruned.
     seeds
-        Seeds of a trial; the mean of their losses counts.
+        Seeds per trial; trials are ranked by the mean loss.
     """
 
     time_budget: float | None = None
@@ -182,28 +175,28 @@ class TuneConfig:
 
 @dataclass
 class VarianceConfig:
-    """How the variance of the samplers is measured along a training run.
+    """Measurement of the variance of the samplers during a training run.
 
     Parameters
     ----------
     optimizer
-        The optimizer that trains meanwhile; null for the first of SCott's method, or
-        with an anchor.
+        The optimizer to train meanwhile; null for the first with SCott's method, or else
+        the first with an anchor.
     stratifiers
-        Further policies to compare with the experiment's own.
+        Additional policies to compare with the experiment's own.
     time_budget
-        Seconds of training of that run; null for the experiment's.
+        Seconds of training in that run; null for the experiment's.
     points
-        Measurements along the run.
+        Number of measurements during the run.
     gradients
-        Gradients a step at which the samplers are compared; null for what a step of
-        SCott costs here: 2 M + B b / K.
+        Gradients per step at which the samplers are compared; null for the cost of a
+        step of SCott: 2 M + B b / K.
     sample
         Windows drawn to measure the variance under uniform sampling.
     per_stratum
         Windows drawn from each stratum.
     seed
-        Of the run and of these draws.
+        Seed of the run and of these draws.
     """
 
     optimizer: str | None = None
@@ -218,7 +211,7 @@ class VarianceConfig:
 
 @dataclass
 class Experiment:
-    """One setting: a model on a dataset, trained by several optimizers and seeds.
+    """One setting: a model on a dataset, trained with several optimizers and seeds.
 
     Parameters
     ----------
@@ -227,41 +220,39 @@ class Experiment:
     model
         The model.
     optimizers
-        The optimizers by name; change one on the command line with
+        The optimizers by name; override a value on the command line with, e.g.,
         --optimizers.SCott.learning_rate 0.01.
     name
-        Of the setting; null for model, dataset and M.
+        Name of the setting; null to compose it of model, dataset and M.
     batch_size
         M, windows in a uniform mini-batch.
     time_budget
-        Seconds of training, the same for all; null for a budget of gradients alone.
+        Seconds of training per run, the same for all; null to use only gradient_budget.
     gradient_budget
-        Gradients of a run, the same for all; null for a budget of seconds alone.
+        Gradients per run, the same for all; null to use only time_budget.
     seeds
-        One run for each optimizer and seed.
+        Seeds; there is one run per optimizer and seed.
     evaluations
-        Points of a curve, equally spaced over the budget.
+        Points of a loss curve, evenly spaced over the budget.
     curve_windows
-        Windows, evenly spread, on which the points of a curve are measured; null for
-        all.
+        Number of evenly spaced windows for the losses of a curve; null for all.
     evaluation_windows
-        Windows, evenly spread, on which the losses of the table are measured; null for
-        all.
+        Number of evenly spaced windows for the losses of the table; null for all.
     backtest_samples
-        Sample paths of the GluonTS backtest, one for models that forecast a point; 0 for
-        no backtest.
+        Sample paths of the GluonTS backtest (point forecasts need one); 0 for no
+        backtest.
     backtest_series
-        Series, evenly spread, of the backtest; null for all.
+        Number of evenly spaced series in the backtest; null for all.
     compile
-        Whether to compile the steps; "auto" for where it repays.
+        Whether to compile the training steps; "auto" to do so where it saves time.
     threads
-        Threads of a run on the CPU.
+        CPU threads per run.
     device
         "auto", "cpu", "cuda" or "cuda:1".
     tune
-        How step sizes are chosen.
+        Tuning of step sizes.
     variance
-        How the variance of the samplers is measured.
+        Measurement of the variance of the samplers.
     """
 
     data: DataConfig
@@ -285,110 +276,22 @@ class Experiment:
 
     @property
     def setting(self) -> str:
-        """Name of the setting, good for a folder."""
+        """Name of the setting, usable as a folder name."""
         data = Path(self.data.name).name
         name = self.name or f"{self.model_label.lower()}-{data}-M{self.batch_size}"
         return folder_name(folder_name(name).strip("-.")) or "setting"
 
     @property
     def model_label(self) -> str:
-        """Name of the model in tables and pictures."""
+        """Name of the model in tables and figures."""
         own = {"mlp": "MLP", "nbeats": "N-BEATS", "lstm": "LSTM", "var": "VAR"}
         return self.model.label or own[self.model.name]
 
     def stratifier(self) -> Policy | None:
-        """The policy; None for the default of the frequency."""
+        """Return the policy; None for the default of the frequency."""
         text = self.data.stratifier
         return None if text is None else Stratifier.parse(text)
 
-    def check(self) -> Experiment:
-        """Look at what types cannot say, before anything runs.
-
-        Raises
-        ------
-        ArgumentError, ConfigError
-        """
-        _check_counts(self)
-        if not self.optimizers:
-            raise ConfigError("optimizers is empty: name at least one.")
-        for name in ("seeds", "tune.seeds", "tune.learning_rate"):
-            owner = self.tune if name.startswith("tune.") else self
-            values = getattr(owner, name.removeprefix("tune."))
-            if not values or len(set(values)) < len(values):
-                raise ConfigError(f"{name}={values}: expected one or more, each once.")
-        if any(not 0 <= beta < 1 for beta in self.tune.betas):
-            raise ConfigError(
-                f"tune.betas={self.tune.betas}: expected numbers of at least 0 and less "
-                "than 1."
-            )
-        if self.time_budget is None and self.gradient_budget is None:
-            raise ConfigError(
-                "time_budget and gradient_budget are both null: give one of them, or "
-                "training would never end."
-            )
-        self._check_lengths()
-        folders = {folder_name(name).lower() for name in self.optimizers}
-        if len(folders) < len(self.optimizers):
-            raise ConfigError(
-                f"optimizers {', '.join(map(repr, self.optimizers))}: two of them would "
-                "have one folder; give them names that differ in letters or digits."
-            )
-        self.stratifier()
-        for text in self.variance.stratifiers:
-            Stratifier.parse(text)
-        return self
-
-    def _check_lengths(self) -> None:
-        runs = [run_name(name, max(self.seeds)) for name in self.optimizers]
-        for folder in (self.setting, *runs):
-            if len(folder.encode()) > LONGEST_NAME:
-                raise ConfigError(
-                    f"{quote(folder)} is too long for the name of a folder: expected at "
-                    f"most {LONGEST_NAME} bytes. Give the experiment a shorter name, or "
-                    "its optimizers."
-                )
-
     def dump(self) -> str:
-        """The config as YAML; reading it gives the same experiment."""
+        """Return the config as YAML; loading it gives the same experiment."""
         return yaml.safe_dump(dataclasses.asdict(self), sort_keys=False, width=88)
-
-
-def folder_name(name: str) -> str:
-    """A name with nothing in it that a file system might mind, or take for a path."""
-    name = re.sub(r"[^\w.=+-]+", "-", name)
-    return f"_{name}" if DEVICES.match(name) else name
-
-
-def run_name(optimizer: str, seed: int) -> str:
-    """Name of the folder of a run."""
-    return folder_name(f"{optimizer}-seed{seed}")
-
-
-def _check_counts(experiment: Experiment) -> None:
-    counts = (
-        ("batch_size", experiment.batch_size, 1),
-        ("gradient_budget", experiment.gradient_budget, 1),
-        ("evaluations", experiment.evaluations, 1),
-        ("curve_windows", experiment.curve_windows, 1),
-        ("evaluation_windows", experiment.evaluation_windows, 1),
-        ("backtest_samples", experiment.backtest_samples, 0),
-        ("backtest_series", experiment.backtest_series, 1),
-        ("tune.evaluations", experiment.tune.evaluations, 1),
-        ("variance.points", experiment.variance.points, 1),
-        ("variance.gradients", experiment.variance.gradients, 1),
-        ("variance.sample", experiment.variance.sample, 2),
-        ("variance.per_stratum", experiment.variance.per_stratum, 2),
-        ("variance.seed", experiment.variance.seed, 0),
-        *(("seeds", seed, 0) for seed in experiment.seeds),
-        *(("tune.seeds", seed, 0) for seed in experiment.tune.seeds),
-    )
-    for name, value, minimum in counts:
-        if value is not None:
-            whole_number(name, value, minimum)
-    for name, seconds in (
-        ("time_budget", experiment.time_budget),
-        ("tune.time_budget", experiment.tune.time_budget),
-        ("variance.time_budget", experiment.variance.time_budget),
-    ):
-        if seconds is not None:
-            real_number(name, seconds, exclusive=True)

@@ -1,8 +1,8 @@
-"""From YAML files and options to an experiment: composed, checked, then made.
+"""From YAML files and options to an experiment: composed, checked, instantiated.
 
-A config may begin with ``base``, one or several files on which it builds, and ``data``,
-``model``, ``optimizers``, ``tune`` and ``variance`` may be the name of a file that holds
-them; file names are relative to the file they stand in.
+A config may start with ``base``, one or more files that it builds on. Each of ``data``,
+``model``, ``optimizers``, ``tune`` and ``variance`` may be the name of a file with that
+section. File names are relative to the file that contains them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from jsonargparse import ArgumentParser
 from pts_scott._utils.arguments import nearest
 from pts_scott.errors import ArgumentError, ConfigError, quote
 from pts_scott.experiments.config import Experiment, OptimizerConfig
+from pts_scott.experiments.config_checks import check_experiment
 
-LARGEST = 100_000  # values of a config
-FILES_FOR = ("data", "model", "optimizers", "tune", "variance")
+MAX_VALUES = 100_000  # in one config
+SECTIONS_IN_FILES = ("data", "model", "optimizers", "tune", "variance")
 
 
 def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Read a config, put overrides over it, and check it.
+    """Read a config, apply overrides, and check the result.
 
     Parameters
     ----------
@@ -39,8 +40,8 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
     Raises
     ------
     ConfigError
-        If the file cannot be read, or has a key or value that it cannot have; the
-        nearest key is named.
+        If the file cannot be read, or has an invalid key or value; the message suggests
+        the nearest known key.
     """
     return parse_tree(compose(Path(path)), str(path), overrides)
 
@@ -48,9 +49,9 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
 def parse_tree(
     tree: Mapping[str, Any], where: str, overrides: Sequence[str] = ()
 ) -> Experiment:
-    """Check a composed config, put overrides over it, and make it an experiment.
+    """Check a composed config, apply overrides, and return the experiment.
 
-    ``where`` is its name, for messages; for the rest see `load_experiment`.
+    ``where`` names the config in error messages; see `load_experiment` for the rest.
     """
     return parse_options(tree, where, overrides, experiment_parser())[0]
 
@@ -58,15 +59,16 @@ def parse_tree(
 def parse_options(
     tree: Mapping[str, Any], where: str, given: Sequence[str], parser: ArgumentParser
 ) -> tuple[Experiment, Any]:
-    """As `parse_tree`, with a parser that knows more options, which come back, too."""
+    """Parse as `parse_tree` does, and return the parser's additional options, too."""
     check_keys(tree, Experiment, where)
     check_overrides(given, parser)
     config = yaml.safe_dump(dict(tree), sort_keys=False)
     try:
         options = parser.parse_args(["--config", config, *given])
-        made = vars(parser.instantiate(options))
+        values = vars(parser.instantiate(options))
         names = [f.name for f in dataclasses.fields(Experiment)]
-        return Experiment(**{name: made[name] for name in names}).check(), options
+        experiment = Experiment(**{name: values[name] for name in names})
+        return check_experiment(experiment), options
     except (argparse.ArgumentError, TypeError) as error:
         raise ConfigError(f"{where}: {plain_message(error)}") from None
     except (ArgumentError, ConfigError) as error:
@@ -74,43 +76,51 @@ def parse_options(
 
 
 def experiment_parser(**kwargs: Any) -> ArgumentParser:
-    """A parser that knows the keys and types of an experiment."""
+    """Return a parser that knows the keys and types of an experiment."""
     parser = ArgumentParser(exit_on_error=False, **kwargs)
     parser.add_argument("--config", action="config", help=argparse.SUPPRESS)
     parser.add_class_arguments(Experiment)
     return parser
 
 
-def compose(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The config of a file with everything that it builds on."""
+# -- reading and composing --------------------------------------------------------------
+
+
+def compose(path: Path, ancestors: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Return the config in a file, merged with everything that it builds on."""
     if "\0" in str(path):
-        raise ConfigError(f"{str(path)!r} cannot be read: it is no name of a file.")
-    if path.resolve() in seen:
-        raise ConfigError(f"{path} builds on itself; take it out of its 'base'.")
-    seen = (*seen, path.resolve())
+        raise ConfigError(f"{str(path)!r} cannot be read: it is not a file name.")
+    if path.resolve() in ancestors:
+        raise ConfigError(f"{path} builds on itself; remove it from its 'base'.")
+    ancestors = (*ancestors, path.resolve())
     tree = read_config(path)
     bases = tree.pop("base", None) or []
     bases = [bases] if isinstance(bases, str) else bases
     if not isinstance(bases, list):
-        raise ConfigError(f"{path}: base={quote(bases)}: expected files.")
+        raise ConfigError(f"{path}: base={quote(bases)}: expected file names.")
     merged: dict[str, Any] = {}
     for base in bases:
-        merged = _merge(merged, compose(path.parent / str(base), seen))
-    # The series of a config, or a config of series alone, which has neither.
+        merged = _merge(merged, compose(path.parent / str(base), ancestors))
+    _resolve_data_file(tree, path)
+    for key in SECTIONS_IN_FILES:
+        if isinstance(tree.get(key), str):
+            merged.pop(key, None)  # the file replaces the whole section
+            tree[key] = compose(path.parent / tree[key], ancestors)
+    return _merge(merged, tree)
+
+
+def _resolve_data_file(tree: dict[str, Any], path: Path) -> None:
+    """Make the name of a data file beside the config absolute."""
+    # A file with the data section alone has neither of the two keys.
     data = tree.get("data") if {"data", "model"} & tree.keys() else tree
     if isinstance(data, dict) and isinstance(data.get("name"), str):
         beside = path.parent / data["name"]
         if beside.is_file():
             data["name"] = str(beside.resolve())
-    for key in FILES_FOR:
-        if isinstance(tree.get(key), str):
-            merged.pop(key, None)  # a file stands for the whole of it
-            tree[key] = compose(path.parent / tree[key], seen)
-    return _merge(merged, tree)
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The keys and values of one file, or what is wrong with it."""
+    """Return the keys and values of one file, or raise what is wrong with it."""
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise ConfigError(f"{path} cannot be read: it is a device, not a file.")
@@ -126,17 +136,17 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _check_size(tree: Any, path: Path) -> None:
-    """Refuse references to references, which a few lines make endless."""
-    left, count = [tree], 0
-    while left:
-        node, count = left.pop(), count + 1
-        if count > LARGEST:
+    """Raise if nested YAML references expand a few lines without bound."""
+    stack, count = [tree], 0
+    while stack:
+        node, count = stack.pop(), count + 1
+        if count > MAX_VALUES:
             raise ConfigError(
-                f"{path} has more than {LARGEST} values, or refers to itself; write "
-                "values in place of YAML's references (&, *)."
+                f"{path} has more than {MAX_VALUES} values, or refers to itself; write "
+                "values instead of YAML references (&, *)."
             )
         if isinstance(node, dict | list):
-            left += node.values() if isinstance(node, dict) else node
+            stack += node.values() if isinstance(node, dict) else node
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,8 +157,11 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
+# -- messages for mistakes --------------------------------------------------------------
+
+
 def check_keys(tree: Mapping[str, Any], kind: Any, where: str, prefix: str = "") -> None:
-    """Refuse keys that do not exist, with the nearest known one."""
+    """Raise on an unknown key, with the nearest known one."""
     known = typing.get_type_hints(kind)
     for key, value in tree.items():
         if key not in known:
@@ -173,9 +186,9 @@ def _require_mapping(value: Any, where: str, key: str) -> None:
 
 
 def check_overrides(overrides: Sequence[str], parser: ArgumentParser) -> None:
-    """Refuse options that do not exist, with the nearest known one."""
+    """Raise on an unknown option, with the nearest known one."""
     own = [o[2:] for action in parser._actions for o in action.option_strings]
-    known = [*_dotted(Experiment), *(o for o in own if o not in ("config", ""))]
+    known = [*_dotted_keys(Experiment), *(o for o in own if o not in ("config", ""))]
     for option in overrides:
         if not option.startswith("--"):
             continue
@@ -183,24 +196,24 @@ def check_overrides(overrides: Sequence[str], parser: ArgumentParser) -> None:
         if re.fullmatch(r"optimizers\.[^.]+\.\w+", key):
             words, name = list(typing.get_type_hints(OptimizerConfig)), key.split(".")[-1]
         elif key.startswith("model.arguments."):
-            continue  # which the estimator checks
+            continue  # checked by the estimator
         else:
             words, name = known, key
         if name not in words:
             raise ConfigError(f"there is no option --{key}. {nearest(name, words)}")
 
 
-def _dotted(kind: Any, prefix: str = "") -> list[str]:
-    words = []
+def _dotted_keys(kind: Any, prefix: str = "") -> list[str]:
+    keys = []
     for name, inner in typing.get_type_hints(kind).items():
-        words.append(prefix + name)
+        keys.append(prefix + name)
         if dataclasses.is_dataclass(inner):
-            words += _dotted(inner, f"{prefix}{name}.")
-    return words
+            keys += _dotted_keys(inner, f"{prefix}{name}.")
+    return keys
 
 
 def plain_message(error: Exception) -> str:
-    """A parser's message in one line, without the names of our classes."""
+    """Return a parser's message in one line, without the names of our classes."""
     message = re.sub(r"Problem with given class_path '[^']*':", "", str(error))
     message = re.sub(r"<class '(\w+)'>", r"\1", message)
     message = re.sub(r'Parser key "([^"]*)":', r"\1:", message)

@@ -1,4 +1,4 @@
-"""Variance of the samplers along a training run: the paper's figure, at equal cost."""
+"""Variance of the samplers during a training run: the paper's figure, at equal cost."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from pathlib import Path
 import lightning.pytorch as pl
 import pandas as pd
 import torch
+from tqdm import tqdm
 
 from pts_scott.diagnostics.variance import VarianceProbe
 from pts_scott.errors import ConfigError
 from pts_scott.experiments.config import Experiment
-from pts_scott.experiments.folders import (
-    check_not_stopped,
-    make_folders,
-    quiet,
-    stoppable,
+from pts_scott.experiments.folders import make_folders
+from pts_scott.experiments.lightning_control import (
+    interruptible,
+    raise_if_interrupted,
+    silence_lightning,
 )
 from pts_scott.experiments.report.figures import save, variance_figure
 from pts_scott.experiments.setting import Setting, choose
@@ -30,12 +31,26 @@ from pts_scott.training.callbacks import Measurements
 from pts_scott.training.lightning_module import OuterLoopModule
 
 
-class SamplerWatch(Measurements):
-    """Measures the variance of the samplers along a run.
+class SamplerVariance(Measurements):
+    """A callback that measures the variance of the samplers during a run.
 
     The control variate is measured at the end of an outer loop, where the parameters are
-    farthest from the snapshot and its variance is largest; before training there is no
-    snapshot, and it is left out.
+    farthest from the snapshot and its variance is largest. Before training there is no
+    snapshot, so it is omitted.
+
+    Parameters
+    ----------
+    make_probe
+        Creates the probe from the module that is trained.
+    points
+        Number of measurements after the first, which precedes training.
+    say
+        Where progress lines go.
+
+    Attributes
+    ----------
+    tables
+        One table of all samplers per measurement.
     """
 
     def __init__(
@@ -54,65 +69,65 @@ class SamplerWatch(Measurements):
         if self._probe is None:
             self._probe = self._make_probe(module)
         if module.steps:
-            # The steps that an anchor really served: γ may have stopped it early.
-            served = module.steps / max(module.scott.anchors, 1)
+            # The actual number of inner steps per anchor: γ may stop the loop early.
+            inner_steps = module.steps / max(module.scott.anchors, 1)
             table = self._probe.measure(
                 module.scott.snapshot,
-                inner_steps=served,
+                inner_steps=inner_steps,
                 coefficient=module.coefficient(),
             )
         else:
             table = self._probe.measure()
-        place = {
+        position = {
             "seconds": module.clock.seconds,
             "gradients_used": module.gradients.count,
             "step": module.steps,
         }
-        self.tables.append(table.assign(**place))
+        self.tables.append(table.assign(**position))
         if table["relative"].isna().all():
-            self._say(f"step {module.steps}: training has diverged; measuring ends here")
+            self._say(f"step {module.steps}: training diverged; measuring stops here")
             trainer.should_stop = True
             return
         best = table.loc[table["relative"].idxmin()]
         self._say(
-            f"{module.spent():4.0%}  step {module.steps:7d}: lowest variance by "
+            f"{module.spent():4.0%}  step {module.steps:7d}: lowest variance with "
             f"{best['sampler']} {best['stratifier']} "
-            f"({best['relative']:.2f} of uniform's)"
+            f"({best['relative']:.2f} of uniform)"
         )
 
 
 def measure_samplers(
     experiment: Experiment,
     setting: Setting | None = None,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = tqdm.write,
 ) -> pd.DataFrame:
-    """Train one optimizer and measure the variance of all samplers on the way.
+    """Train one optimizer and measure the variance of all samplers meanwhile.
 
     Parameters
     ----------
     experiment
-        The setting; its ``variance`` says what is measured.
+        The setting; its ``variance`` configures the measurement.
     setting
-        The experiment, if it was made ready before.
+        The setting with its windows, if it exists already.
     say
-        Where lines about the progress go.
+        Where progress lines go.
 
     Returns
     -------
     pandas.DataFrame
-        A row for each measurement, sampler and stratifier.
+        One row per measurement, sampler and stratifier.
     """
-    quiet()
+    silence_lightning()
     setting = setting or Setting(experiment)
     options = experiment.variance
-    optimizer = trained_meanwhile(experiment)
+    optimizer = optimizer_to_train(experiment)
     config = choose(experiment, optimizer)
     windows = setting.training
     policies = [
         experiment.stratifier() or default_stratifier(windows.series.timeline.offset),
         *map(Stratifier.parse, options.stratifiers),
     ]
-    strata = {_short(policy): policy.stratify(windows) for policy in policies}
+    strata = {_short_name(policy): policy.stratify(windows) for policy in policies}
     own = next(iter(strata.values()))
     b, k = config.anchor_batch_size, config.inner_steps
     cost = options.gradients or math.ceil(2 * experiment.batch_size + len(own) * b / k)
@@ -131,20 +146,21 @@ def measure_samplers(
             generator=torch.Generator(device).manual_seed(options.seed),
         )
 
-    watch = SamplerWatch(make_probe, options.points, say)
+    measurements = SamplerVariance(make_probe, options.points, say)
     seconds = options.time_budget or experiment.time_budget
     shorter = dataclasses.replace(experiment, time_budget=seconds)
-    estimator = setting.varied(shorter).estimator(optimizer, options.seed, [watch])
+    varied = setting.varied(shorter)
+    estimator = varied.estimator(optimizer, options.seed, [measurements])
     began = time.perf_counter()
-    with stoppable():
+    with interruptible():
         estimator.train_windows(windows)
-    check_not_stopped(estimator.trainer)
-    say(f"measured in {time.perf_counter() - began:.0f} s, training included")
-    return pd.concat(watch.tables, ignore_index=True)
+    raise_if_interrupted(estimator.trainer)
+    say(f"measured in {time.perf_counter() - began:.0f} s, including training")
+    return pd.concat(measurements.tables, ignore_index=True)
 
 
-def trained_meanwhile(experiment: Experiment) -> str:
-    """The optimizer that trains while variances are measured.
+def optimizer_to_train(experiment: Experiment) -> str:
+    """Return the optimizer to train while variances are measured.
 
     Raises
     ------
@@ -152,49 +168,51 @@ def trained_meanwhile(experiment: Experiment) -> str:
         If it has no anchor, and so no snapshot for a control variate.
     """
     given = experiment.variance.optimizer
-    names = [name for name, config in experiment.optimizers.items() if config.has_anchor]
+    names = [name for name, config in experiment.optimizers.items() if config.uses_anchor]
     if given is not None:
         choose(experiment, given)
     if not names or given not in (None, *names):
         raise ConfigError(
             f"variance.optimizer={given!r}: expected an optimizer with an anchor, at "
-            f"whose snapshot a control variate is measured; here are {names}."
+            "whose snapshot the control variate is measured; this experiment has "
+            f"{names}."
         )
     scott = [name for name in names if experiment.optimizers[name].method == "scott"]
     return given or (scott or names)[0]
 
 
 def can_measure(experiment: Experiment, say: Callable[[str], None]) -> bool:
-    """Whether samplers can be measured here; told before anything runs if not.
+    """Return whether samplers can be measured, and report it if not.
 
     Raises
     ------
     ConfigError
-        If the config asks for an optimizer that cannot be measured.
+        If the config names an optimizer without an anchor.
     """
-    anchored = any(config.has_anchor for config in experiment.optimizers.values())
-    if not anchored and experiment.variance.optimizer is None:
+    has_anchor = any(config.uses_anchor for config in experiment.optimizers.values())
+    if not has_anchor and experiment.variance.optimizer is None:
         say(
-            f"{experiment.setting}: no optimizer has an anchor, so no sampler is measured"
+            f"{experiment.setting}: no optimizer has an anchor, so samplers are not "
+            "measured"
         )
         return False
-    trained_meanwhile(experiment)
+    optimizer_to_train(experiment)
     return True
 
 
-def _short(policy: Policy) -> str:
+def _short_name(policy: Policy) -> str:
     return str(policy).replace("Stratifier.", "")
 
 
 def write_samplers(table: pd.DataFrame, experiment: Experiment, folder: Path) -> None:
-    """Write table, picture and, last, config of a measurement into a folder."""
+    """Write the table, the figure and, last, the config of a measurement."""
     table.to_csv(folder / "variance.csv", index=False)
     save(variance_figure(table), folder / "variance.png")
     (folder / "variance.yaml").write_text(_measured_config(experiment), encoding="utf-8")
 
 
 def is_measured(experiment: Experiment, folder: Path) -> bool:
-    """Whether a folder holds what this experiment would measure."""
+    """Return whether a folder holds the measurement of this experiment."""
     path = folder / "variance.yaml"
     return (
         path.exists()
@@ -204,14 +222,14 @@ def is_measured(experiment: Experiment, folder: Path) -> bool:
 
 
 def _measured_config(experiment: Experiment) -> str:
-    """All that a measurement depends on: the rest of an experiment may change."""
-    name = trained_meanwhile(experiment)
+    """Return the part of the config that a measurement depends on, as YAML."""
+    name = optimizer_to_train(experiment)
     alone = {name: choose(experiment, name)}
     return dataclasses.replace(experiment, optimizers=alone, seeds=[]).dump()
 
 
 def command(experiment: Experiment, output: Path, say: Callable[[str], None]) -> Path:
-    """Measure, write and return the folder: what ``pts-scott variance`` does."""
+    """Measure, write and return the folder, for ``pts-scott variance``."""
     make_folders([experiment], output)
     folder = output / experiment.setting
     write_samplers(measure_samplers(experiment, say=say), experiment, folder)

@@ -1,4 +1,4 @@
-"""A setting with its series read and its windows made, for many runs to share."""
+"""A setting with its series and windows in memory, shared by many runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MODELS: dict[str, type[ScottEstimator]] = {
     "var": VAREstimator,
 }
 LOSSES = {"mlp": "NLL", "lstm": "MSE", "var": "MSE"}
-STEPS_AN_EPOCH = 1000
+STEPS_PER_EPOCH = 1000
 
 
 class Setting:
@@ -41,13 +41,13 @@ class Setting:
     experiment
         Its config.
     tuning
-        Train on all but the last tenth of the training range and hold that out, and
-        never touch the test range.
+        Hold out the last tenth of the training range instead of the test range, which
+        is then never used.
 
     Attributes
     ----------
     series, split
-        The series, and their parts by time.
+        The series, and their split by time.
     training, held_out : WindowIndex
         Windows to train on, and windows that training never sees.
     """
@@ -66,7 +66,7 @@ class Setting:
             seed=data.seed,
         )
         for name in experiment.optimizers:
-            self.estimator(name, seed=0)  # its arguments are checked before any training
+            self.estimator(name, seed=0)  # checks the arguments before any training
         self.split = self.series.split(data.context_length, data.prediction_length)
         parts = (
             (self.split.fit, self.split.tuning)
@@ -79,37 +79,38 @@ class Setting:
         )
 
     def varied(self, experiment: Experiment) -> Setting:
-        """The same windows for an experiment with other optimizers or budgets."""
+        """Return the same windows for an experiment with other optimizers or budgets."""
         other = copy.copy(self)
         other.experiment = experiment
         return other
 
     @property
     def loss(self) -> str:
-        """Name of the loss that the model is trained by."""
+        """Name of the training loss."""
         arguments = self.experiment.model.arguments
         name = self.experiment.model.name
         return LOSSES.get(name) or str(arguments.get("loss_function", "MAPE"))
 
     @property
     def probabilistic(self) -> bool:
-        """Whether the model forecasts a distribution, and not a point."""
+        """Whether the model forecasts a distribution rather than a point."""
         return self.experiment.model.name == "mlp"
 
     def estimator(
         self, optimizer: str, seed: int, callbacks: Sequence[pl.Callback] = ()
     ) -> ScottEstimator:
-        """The model with a trainer for one of the optimizers."""
+        """Return the model with a trainer for one of the optimizers."""
         experiment, data = self.experiment, self.experiment.data
-        taken = {"freq", "context_length", "prediction_length", "stride", "trainer"}
-        for name in taken & experiment.model.arguments.keys():
+        reserved = {"freq", "context_length", "prediction_length", "stride", "trainer"}
+        for name in reserved & experiment.model.arguments.keys():
             raise ConfigError(
-                f"model.arguments has {name!r}, which the data decides: set it there."
+                f"model.arguments has {name!r}, which the data section defines: set it "
+                "there."
             )
         if "context" in experiment.model.arguments:
             raise ConfigError(
-                "model.arguments has 'context': experiments use windows with whole "
-                "contexts, so that those held out do not reach into the training range."
+                "model.arguments has 'context': experiments use windows with complete "
+                "contexts, so that held-out windows do not overlap the training range."
             )
         return MODELS[experiment.model.name](
             freq=self.series.freq,
@@ -123,12 +124,12 @@ class Setting:
     def trainer(
         self, optimizer: str, seed: int, callbacks: Sequence[pl.Callback] = ()
     ) -> ScottTrainer:
-        """A trainer for one of the optimizers, quiet but for the callbacks."""
+        """Return a trainer for one of the optimizers, without a progress bar."""
         experiment = self.experiment
         config = choose(experiment, optimizer)
         return ScottTrainer(
             method=config.method,
-            **_step_rule(config),
+            **_update_rule(config),
             stratifier=experiment.stratifier(),
             batch_size=experiment.batch_size,
             anchor_batch_size=config.anchor_batch_size,
@@ -138,7 +139,7 @@ class Setting:
             coefficient=config.coefficient,
             clip_gradient=config.clip_gradient,
             epochs=None,
-            num_batches_per_epoch=STEPS_AN_EPOCH,
+            num_batches_per_epoch=STEPS_PER_EPOCH,
             time_budget=experiment.time_budget,
             gradient_budget=experiment.gradient_budget,
             device=experiment.device,
@@ -152,20 +153,20 @@ class Setting:
         )
 
     def _compile(self) -> bool | str:
-        """One answer for all optimizers: compiled steps are not compared with eager."""
+        """Decide once for all optimizers: compiled and eager runs are not comparable."""
         experiment = self.experiment
         if experiment.compile != "auto" or experiment.gradient_budget is None:
             return experiment.compile
-        # The fewest steps that any of them makes: an inner step needs two gradients.
+        # The fewest steps of any optimizer: an inner step needs two gradients per window.
         fewest = experiment.gradient_budget / (2 * experiment.batch_size)
         return "auto" if fewest >= STEPS_THAT_REPAY_COMPILING else False
 
 
-_ready: dict[tuple[str, bool], Setting] = {}  # the latest alone: series can be large
+_ready: dict[tuple[str, bool], Setting] = {}  # only the latest: series can be large
 
 
 def ready(experiment: Experiment, *, tuning: bool = False) -> Setting:
-    """The setting of an experiment; whatever runs in one process shares it."""
+    """Return the setting of an experiment, shared by all runs of a process."""
     key = experiment.dump(), tuning
     if key not in _ready:
         _ready.clear()
@@ -174,7 +175,7 @@ def ready(experiment: Experiment, *, tuning: bool = False) -> Setting:
 
 
 def choose(experiment: Experiment, optimizer: str) -> OptimizerConfig:
-    """The config of one of the experiment's optimizers."""
+    """Return the config of one of the experiment's optimizers."""
     if optimizer not in experiment.optimizers:
         raise ConfigError(
             f"the experiment has no optimizer {optimizer!r}. "
@@ -183,25 +184,25 @@ def choose(experiment: Experiment, optimizer: str) -> OptimizerConfig:
     return experiment.optimizers[optimizer]
 
 
-def _step_rule(config: OptimizerConfig) -> dict[str, Any]:
-    """The trainer's arguments that say how a step is made of a gradient."""
+def _update_rule(config: OptimizerConfig) -> dict[str, Any]:
+    """Return the trainer's arguments that define the update rule."""
     numbers = {
         "learning_rate": config.learning_rate,
         "weight_decay": config.weight_decay,
     }
     if config.betas is None:
         return {"optimizer": config.optimizer, **numbers}
-    right = len(config.betas) == 2 and all(0 <= beta < 1 for beta in config.betas)
-    if config.optimizer not in ("adam", "adamw") or not right:
+    valid = len(config.betas) == 2 and all(0 <= beta < 1 for beta in config.betas)
+    if config.optimizer not in ("adam", "adamw") or not valid:
         raise ConfigError(
             f"betas={config.betas}: expected two numbers of at least 0 and less than 1, "
-            "for the optimizers 'adam' and 'adamw' alone."
+            "and only for the optimizers 'adam' and 'adamw'."
         )
     rule = functools.partial(
         OPTIMIZERS[config.optimizer],
         lr=config.learning_rate,
         betas=(config.betas[0], config.betas[1]),
         weight_decay=config.weight_decay,
-        fused=True,  # as the trainer's own Adam, with which it is compared
+        fused=True,  # as in the trainer's own Adam, which it is compared with
     )
     return {"optimizer": rule}

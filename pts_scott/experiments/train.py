@@ -1,23 +1,24 @@
-"""One optimizer of a config, trained and kept: what ``pts-scott train`` does."""
+"""The command ``pts-scott train``: train one optimizer of a config and keep the model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
+from tqdm import tqdm
+
 from pts_scott.errors import ConfigError, ScottError
-from pts_scott.experiments.bench import Task, is_done, with_those_on_disk
+from pts_scott.experiments.backtest import BACKTEST_METRICS
 from pts_scott.experiments.config import Experiment
-from pts_scott.experiments.folders import make_folders, quiet, stoppable
-from pts_scott.experiments.runs import (
-    BACKTEST,
-    Point,
-    perform,
-    read_record,
-    run_folder,
-    write_run,
-)
+from pts_scott.experiments.curve import Point
+from pts_scott.experiments.existing_runs import is_done, with_existing
+from pts_scott.experiments.folders import make_folders
+from pts_scott.experiments.lightning_control import interruptible, silence_lightning
+from pts_scott.experiments.progress import advance_to, budget_of, terminal_bar
+from pts_scott.experiments.run import Run, perform
+from pts_scott.experiments.run_files import read_record, run_folder, write_run
 from pts_scott.experiments.setting import Setting, choose
+from pts_scott.experiments.tasks import Task
 
 
 def train_one(
@@ -25,22 +26,22 @@ def train_one(
     optimizer: str | None,
     seed: int | None,
     output: Path,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = tqdm.write,
 ) -> Path:
-    """Train, write the run's folder with the predictor in it, and return the folder.
+    """Train, write the run's folder including the predictor, and return the folder.
 
     Parameters
     ----------
     experiment
         The setting.
     optimizer
-        Which of its optimizers; None if there is one only.
+        Name of one of its optimizers; None if there is only one.
     seed
-        Of weights and draws; None for the first of the experiment's.
+        Seed of weights and draws; None for the experiment's first.
     output
         Folder of the results.
     say
-        Where lines about the progress go.
+        Where progress lines go.
     """
     if optimizer is None:
         if len(experiment.optimizers) > 1:
@@ -49,24 +50,17 @@ def train_one(
         (optimizer,) = experiment.optimizers
     choose(experiment, optimizer)
     seed = experiment.seeds[0] if seed is None else seed
-    quiet()
+    silence_lightning()
     folder = run_folder(output / experiment.setting, optimizer, seed)
     before = read_record(folder)
     if before is not None and before["status"] == "finished":
-        is_done(Task(experiment, optimizer, seed, folder))  # or another's would be lost
+        # Raises if the folder holds the model of another config.
+        is_done(Task(experiment, optimizer, seed, folder))
     setting = Setting(experiment)
-    make_folders([with_those_on_disk(experiment, output / experiment.setting)], output)
+    make_folders([with_existing(experiment, output / experiment.setting)], output)
     say(str(setting.series.report()))
     say(str(setting.split))
-
-    def watch(point: Point) -> None:
-        say(
-            f"{point.share:4.0%}  step {point.step:7d}  {point.seconds:7.1f} s  "
-            f"train {point.train_loss:.4g}  test {point.test_loss:.4g}"
-        )
-
-    with stoppable():
-        run = perform(setting, optimizer, seed, watch)
+    run = _train(setting, optimizer, seed, say)
     write_run(folder, experiment, run)
     for warning in run.record["warnings"]:
         say(f"warning: {warning}")
@@ -78,6 +72,23 @@ def train_one(
         )
     (folder / "predictor").mkdir()
     run.predictor.serialize(folder / "predictor")
-    figures = {name: run.record[name] for name in ("train_loss", "test_loss", *BACKTEST)}
-    say(", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
+    results = ("train_loss", "test_loss", *BACKTEST_METRICS)
+    say(", ".join(f"{name} {run.record[name]:.4g}" for name in results))
     return folder
+
+
+def _train(
+    setting: Setting, optimizer: str, seed: int, say: Callable[[str], None]
+) -> Run:
+    budget, unit = budget_of(setting.experiment)
+    bar = terminal_bar(budget, unit, desc=optimizer)
+
+    def watch(point: Point) -> None:
+        say(
+            f"{point.share:4.0%}  step {point.step:7d}  {point.seconds:7.1f} s  "
+            f"train {point.train_loss:.4g}  test {point.test_loss:.4g}"
+        )
+        advance_to(bar, point.share * budget)
+
+    with bar, interruptible():
+        return perform(setting, optimizer, seed, watch)

@@ -1,4 +1,4 @@
-"""Work in several processes: results as they come, and nothing begun after Ctrl-C."""
+"""Work in several processes: results as they arrive, and nothing started after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ T = TypeVar("T")
 def in_processes(
     function: Callable[..., T], calls: Sequence[tuple[Any, ...]], workers: int
 ) -> Iterator[tuple[int, T]]:
-    """Call a function with each of some arguments, in processes of their own.
+    """Call a function in separate processes.
 
     Parameters
     ----------
     function
-        A function of a module, as processes can be sent.
+        A module-level function, which can be sent to a process.
     calls
         The arguments of each call.
     workers
-        Calls at the same time.
+        Maximum number of simultaneous calls.
 
     Yields
     ------
     int, T
-        Place of a call and what it returned, as soon as it has.
+        Index of a call and its return value, as soon as it is available.
     """
     spawn = multiprocessing.get_context("spawn")  # a fork copies torch's threads
     pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=spawn)
@@ -37,10 +37,10 @@ def in_processes(
         waiting = list(enumerate(calls))[::-1]
         running: dict[concurrent.futures.Future[T], int] = {}
         while waiting or running:
-            # No more than can run: what a pool holds ready, it begins after Ctrl-C, too.
+            # Submit no more than can run: a pool starts queued calls even after Ctrl-C.
             while waiting and len(running) < workers:
-                place, call = waiting.pop()
-                running[pool.submit(function, *call)] = place
+                index, call = waiting.pop()
+                running[pool.submit(function, *call)] = index
             done, _ = concurrent.futures.wait(
                 running, return_when=concurrent.futures.FIRST_COMPLETED
             )
@@ -48,8 +48,8 @@ def in_processes(
                 yield running.pop(future), future.result()
     except concurrent.futures.process.BrokenProcessPool:
         raise ScottError(
-            "a worker ended without a word, perhaps for want of memory. What was "
-            "finished is kept: run the same command again, with fewer --workers."
+            "a worker process died unexpectedly (out of memory?). Everything finished so "
+            "far is kept: run the same command again, with fewer --workers."
         ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

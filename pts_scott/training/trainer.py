@@ -40,7 +40,8 @@ from pts_scott.errors import (
 )
 from pts_scott.method.hyperparameters import Hyperparameters
 from pts_scott.method.methods import METHODS, Method
-from pts_scott.strata.partition import Strata, default_stratifier
+from pts_scott.strata.calendar import default_stratifier
+from pts_scott.strata.partition import Strata
 from pts_scott.strata.stratifier import Stratifier
 from pts_scott.training.budget import Budget
 from pts_scott.training.checkpoint_files import CheckpointFiles

@@ -1,0 +1,91 @@
+"""Checks of an experiment that types cannot express, made before anything runs."""
+
+from __future__ import annotations
+
+from pts_scott._utils.arguments import real_number, whole_number
+from pts_scott.errors import ConfigError
+from pts_scott.experiments.config import Experiment
+from pts_scott.experiments.names import check_name_length, folder_name, run_name
+from pts_scott.strata.stratifier import Stratifier
+
+
+def check_experiment(experiment: Experiment) -> Experiment:
+    """Return the experiment if its values are valid.
+
+    Raises
+    ------
+    ArgumentError, ConfigError
+    """
+    _check_numbers(experiment)
+    _check_lists(experiment)
+    if experiment.time_budget is None and experiment.gradient_budget is None:
+        raise ConfigError(
+            "time_budget and gradient_budget are both null: set one of them, or training "
+            "would never end."
+        )
+    _check_folder_names(experiment)
+    experiment.stratifier()
+    for text in experiment.variance.stratifiers:
+        Stratifier.parse(text)
+    return experiment
+
+
+def _check_numbers(experiment: Experiment) -> None:
+    counts = (
+        ("batch_size", experiment.batch_size, 1),
+        ("gradient_budget", experiment.gradient_budget, 1),
+        ("evaluations", experiment.evaluations, 1),
+        ("curve_windows", experiment.curve_windows, 1),
+        ("evaluation_windows", experiment.evaluation_windows, 1),
+        ("backtest_samples", experiment.backtest_samples, 0),
+        ("backtest_series", experiment.backtest_series, 1),
+        ("tune.evaluations", experiment.tune.evaluations, 1),
+        ("variance.points", experiment.variance.points, 1),
+        ("variance.gradients", experiment.variance.gradients, 1),
+        ("variance.sample", experiment.variance.sample, 2),
+        ("variance.per_stratum", experiment.variance.per_stratum, 2),
+        ("variance.seed", experiment.variance.seed, 0),
+        *(("seeds", seed, 0) for seed in experiment.seeds),
+        *(("tune.seeds", seed, 0) for seed in experiment.tune.seeds),
+    )
+    for name, value, minimum in counts:
+        if value is not None:
+            whole_number(name, value, minimum)
+    for name, seconds in (
+        ("time_budget", experiment.time_budget),
+        ("tune.time_budget", experiment.tune.time_budget),
+        ("variance.time_budget", experiment.variance.time_budget),
+    ):
+        if seconds is not None:
+            real_number(name, seconds, exclusive=True)
+
+
+def _check_lists(experiment: Experiment) -> None:
+    if not experiment.optimizers:
+        raise ConfigError("optimizers is empty: name at least one.")
+    for name, values in (
+        ("seeds", experiment.seeds),
+        ("tune.seeds", experiment.tune.seeds),
+        ("tune.learning_rate", experiment.tune.learning_rate),
+    ):
+        if not values or len(set(values)) < len(values):
+            raise ConfigError(
+                f"{name}={values}: expected at least one value, each only once."
+            )
+    if any(not 0 <= beta < 1 for beta in experiment.tune.betas):
+        raise ConfigError(
+            f"tune.betas={experiment.tune.betas}: expected numbers of at least 0 and "
+            "less than 1."
+        )
+
+
+def _check_folder_names(experiment: Experiment) -> None:
+    runs = [run_name(name, max(experiment.seeds)) for name in experiment.optimizers]
+    for folder in (experiment.setting, *runs):
+        check_name_length(folder)
+    folders = {folder_name(name).lower() for name in experiment.optimizers}
+    if len(folders) < len(experiment.optimizers):
+        raise ConfigError(
+            f"optimizers {', '.join(map(repr, experiment.optimizers))}: two of them "
+            "would share a folder; give them names that differ in letters or digits."
+        )

@@ -1,0 +1,216 @@
+"""Optuna studies: one per optimizer and stage of its search, resumed from the storage."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from pts_scott.errors import ConfigError, MissingExtraError, ScottError, one_line
+from pts_scott.experiments.config import Experiment, OptimizerConfig
+from pts_scott.experiments.setting import choose
+
+if TYPE_CHECKING:
+    import optuna
+
+#: Names of the values that are searched together, and the grid of each.
+Stage = dict[str, list[float]]
+
+
+def stages(experiment: Experiment, optimizer: str) -> list[Stage]:
+    """Return the stages of an optimizer's search, in order."""
+    config, grids = choose(experiment, optimizer), experiment.tune
+    parts: list[Stage] = [{"learning_rate": grids.learning_rate}]
+    if config.uses_anchor and grids.gamma:
+        parts.append({"gamma": grids.gamma})
+    if config.optimizer == "adam" and grids.betas:
+        parts.append({"beta_1": grids.betas, "beta_2": grids.betas})
+    if grids.search == "grid":
+        return [dict(itertools.chain.from_iterable(part.items() for part in parts))]
+    return parts
+
+
+def grid_points(stage: Stage) -> list[dict[str, float]]:
+    """Return all combinations of a stage's values."""
+    return [dict(zip(stage, values)) for values in itertools.product(*stage.values())]
+
+
+def with_values(config: OptimizerConfig, values: dict[str, Any]) -> OptimizerConfig:
+    """Return an optimizer with the values of a trial."""
+    values = dict(values)
+    if "beta_1" in values:
+        values["betas"] = [values.pop("beta_1"), values.pop("beta_2")]
+    return dataclasses.replace(config, **values)
+
+
+# -- storage ----------------------------------------------------------------------------
+
+
+def sqlite_url(path: Path) -> str:
+    """Return the URL of a SQLite file, whose path may contain URL delimiters."""
+    import_optuna()
+    from sqlalchemy.engine import URL
+
+    # As a file URI: SQLAlchemy's parsing of plain paths differs between versions.
+    url = URL.create("sqlite", database=path.resolve().as_uri(), query={"uri": "true"})
+    return url.render_as_string(hide_password=False)
+
+
+def prepare_storage(storage: str) -> None:
+    """Create the tables, which must exist before workers use them."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        import_optuna().storages.RDBStorage(storage)
+    except (SQLAlchemyError, RuntimeError, ImportError) as error:
+        raise ScottError(
+            f"the storage of trials cannot be opened ({one_line(error)}). Give another "
+            "with --storage, or choose another folder with --output."
+        ) from error
+
+
+def import_optuna() -> Any:
+    """Import Optuna, an optional dependency, with its info log silenced."""
+    try:
+        import optuna
+    except ImportError as error:
+        raise MissingExtraError(
+            'tuning needs Optuna: pip install "pts-scott[tune]".'
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    return optuna
+
+
+# -- studies ----------------------------------------------------------------------------
+
+
+def open_study(
+    experiment: Experiment,
+    optimizer: str,
+    number: int,
+    stage: Stage,
+    start: OptimizerConfig,
+    storage: str,
+) -> optuna.Study:
+    """Create the study of one stage, or load it from the storage.
+
+    Raises
+    ------
+    ConfigError
+        If the storage holds trials of another config or grid.
+    """
+    optuna = import_optuna()
+    evaluations = experiment.tune.evaluations
+    study = optuna.create_study(
+        storage=storage,
+        study_name=study_name(experiment, optimizer, number),
+        sampler=optuna.samplers.GridSampler(stage, seed=0),
+        pruner=optuna.pruners.MedianPruner(
+            n_startup_trials=3, n_warmup_steps=math.ceil(evaluations / 2)
+        ),
+        direction="minimize",
+        load_if_exists=True,
+    )
+    here = json.dumps(_identity(experiment, stage, start), sort_keys=True)
+    there = study.user_attrs.get("config")
+    if there not in (None, here):
+        raise ConfigError(
+            f"{storage} holds trials of {optimizer} with another config or grid. Choose "
+            "another folder with --output, or remove that one."
+        )
+    study.set_user_attr("config", here)
+    return study  # type: ignore[no-any-return]
+
+
+def study_name(experiment: Experiment, optimizer: str, number: int) -> str:
+    """Return the name of the study of one stage of an optimizer's search."""
+    return f"{experiment.setting}: {optimizer}, stage {number + 1}"
+
+
+def _identity(
+    experiment: Experiment, stage: Stage, start: OptimizerConfig
+) -> dict[str, Any]:
+    """Return everything a trial's loss depends on, except what the trial chooses."""
+    tree = dataclasses.asdict(experiment)
+    names = ("data", "model", "batch_size", "gradient_budget", "compile", "threads")
+    own = {name: tree[name] for name in (*names, "device", "evaluation_windows")}
+    tuning = {name: tree["tune"][name] for name in ("evaluations", "seeds")}
+    tuning["time_budget"] = experiment.tune.time_budget or experiment.time_budget
+    config = dataclasses.asdict(start)
+    for name in stage:
+        config.pop("betas" if name.startswith("beta_") else name, None)
+    return {**own, "tune": tuning, "optimizer": config, "stage": stage}
+
+
+def finished_trials(study: optuna.Study) -> list[Any]:
+    """Return the trials with an outcome, that is, neither failed nor interrupted."""
+    states = [import_optuna().trial.TrialState[name] for name in ("COMPLETE", "PRUNED")]
+    return list(study.get_trials(deepcopy=False, states=states))
+
+
+def has_finite_loss(study: optuna.Study) -> bool:
+    """Return whether any trial has a finite loss."""
+    values = (trial.value for trial in finished_trials(study))
+    return any(value is not None and math.isfinite(value) for value in values)
+
+
+def load_tuned(
+    experiment: Experiment, optimizer: str, storage: str
+) -> OptimizerConfig | None:
+    """Return an optimizer as tuned by an earlier search; None if that is incomplete."""
+    best = choose(experiment, optimizer)
+    known = import_optuna().get_all_study_names(storage)
+    for number, stage in enumerate(stages(experiment, optimizer)):
+        if study_name(experiment, optimizer, number) not in known:
+            return None
+        try:
+            study = open_study(experiment, optimizer, number, stage, best, storage)
+        except ConfigError:
+            return None
+        complete = len(finished_trials(study)) >= len(grid_points(stage))
+        if not complete or not has_finite_loss(study):
+            return None
+        best = with_values(best, study.best_trial.params)
+    return best
+
+
+def trials_table(
+    experiment: Experiment, names: Sequence[str], storage: str
+) -> pd.DataFrame:
+    """Return all finished trials of some optimizers, one row per trial."""
+    optuna = import_optuna()
+    known = optuna.get_all_study_names(storage)
+    tables = []
+    for name in names:
+        for number, stage in enumerate(stages(experiment, name)):
+            title = study_name(experiment, name, number)
+            if title not in known:
+                continue
+            study = optuna.load_study(study_name=title, storage=storage)
+            table = _study_table(study, stage)
+            table.insert(0, "optimizer", name)
+            table.insert(1, "stage", number + 1)
+            if len(table):
+                tables.append(table)
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def _study_table(study: optuna.Study, stage: Stage) -> pd.DataFrame:
+    """Return the finished trials of a study, with the columns of ``trials.csv``."""
+    attributes = ("params", "state", "value", "intermediate_values")
+    trials = study.trials_dataframe(attrs=attributes)
+    parameters = {f"params_{name}": name for name in stage}
+    columns = [*parameters, "state", "value"]
+    table = trials.reindex(columns=columns).rename(columns=parameters | {"value": "loss"})
+    table["state"] = table["state"].map({"COMPLETE": "complete", "PRUNED": "pruned"})
+    measured = trials.filter(like="intermediate_values_")
+    table["measurements"] = measured.notna().sum(axis=1)
+    return table.dropna(subset=["state"])
