@@ -21,7 +21,7 @@ from pts_scott.experiments.folders import (
     quiet,
     stoppable,
 )
-from pts_scott.experiments.report.figures import save, variance_figure
+from pts_scott.experiments.report.figures import save_figure, variance_figure
 from pts_scott.experiments.setting import Setting, choose
 from pts_scott.strata.partition import default_stratifier
 from pts_scott.strata.stratifier import Stratifier
@@ -188,7 +188,7 @@ def _short(policy: Stratifier) -> str:
 def write_samplers(table: pd.DataFrame, experiment: Experiment, folder: Path) -> None:
     """Write table, picture and, last, config of a measurement into a folder."""
     table.to_csv(folder / "variance.csv", index=False)
-    save(variance_figure(table), folder / "variance.png")
+    save_figure(variance_figure(table), folder / "variance.png")
     (folder / "variance.yaml").write_text(_measured_config(experiment), encoding="utf-8")
 
 
