@@ -87,7 +87,7 @@ def write_config(folder, setting, optimizers=OPTIMIZER_NAMES, seeds=SEEDS, **mor
 
 
 def write_results(folder):
-    """Write two settings with diverged, failed and missing runs and special characters."""
+    """Write two settings with diverged, failed and missing runs and special names."""
     generator = np.random.default_rng(0)
     for setting, dataset in (("mlp-traffic-M1", "traffic"), ("mlp-a<b>&c-M1", "a<b>&c")):
         incomplete = dataset == "a<b>&c"
