@@ -37,12 +37,8 @@ def results(tmp_path_factory):
 
 
 def test_optimizers_are_sorted_in_the_order_of_the_paper():
-    assert sort_optimizers(["b", "Adam", "a", "SCott", "Adam"]) == [
-        "SCott",
-        "Adam",
-        "a",
-        "b",
-    ]
+    names = sort_optimizers(["b", "Adam", "a", "SCott", "Adam"])
+    assert names == ["SCott", "Adam", "a", "b"]
     assert sort_optimizers(reversed(OPTIMIZERS)) == list(OPTIMIZERS)
 
 
@@ -113,10 +109,8 @@ def test_unreadable_run_raises_with_its_path(tmp_path, text, message):
 
 
 def test_unreadable_curve_raises_with_its_path(tmp_path):
-    path = (
-        write_run(tmp_path, run_record(), loss_curve().drop(columns="seconds"))
-        / "curve.csv"
-    )
+    curve = loss_curve().drop(columns="seconds")
+    path = write_run(tmp_path, run_record(), curve) / "curve.csv"
     with pytest.raises(FileLayoutError, match="missing column seconds") as caught:
         read_curves(tmp_path, read_runs(tmp_path))
     assert str(path) in str(caught.value)
@@ -131,7 +125,7 @@ def test_curve_with_text_in_a_numeric_column_raises(tmp_path, value):
     curve.loc[2, "train_loss"] = value
     write_run(tmp_path, run_record(), curve)
     with pytest.raises(
-        FileLayoutError, match="column 'train_loss' contains values that are not"
+        FileLayoutError, match="'train_loss' contains values that are not"
     ):
         read_curves(tmp_path, read_runs(tmp_path))
 

@@ -1,4 +1,4 @@
-"""A report page that is empty but for the given parts."""
+"""Report pages with selected parts, and a table with blocks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ from pts_scott.experiments.report.page import (
     Versions,
 )
 from pts_scott.experiments.report.render import render_page
-from pts_scott.experiments.report.tables import Table
+from pts_scott.experiments.report.tables import Cell, Row, Table
+
+BLOCK_TABLE = Table(
+    ["Setting", "<name>", "Loss"],
+    [
+        Row([Cell("a & b"), Cell("x"), Cell("1.0", "1 of 2 seeds", True, True)]),
+        Row.of("a & b", "y", 2.0, rule="group"),
+        Row.of("c", "x", 3.0),
+    ],
+    "A caption.",
+)
 
 
 def render_parts(**parts):

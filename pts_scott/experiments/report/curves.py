@@ -10,10 +10,10 @@ import pandas as pd
 
 LOG_LOSS_FACTOR = 10.0  # a positive loss that falls by this factor gets a log axis
 LOG_COST_FACTOR = 5.0  # so do steps or gradients whose rates differ by this factor
-# Heights above the lowest loss, in units of (median − minimum) above the median:
-MEDIAN_HEADROOM = 4.0  # where the axis ends
-FINAL_LOSS_HEADROOM = 12.0  # ... at most, if that includes where a curve ends
-WHOLE_CURVE_FACTOR = 1.3  # how much higher the axis may get to show a curve completely
+# How far the loss axis reaches above the median, in units of (median − minimum):
+MEDIAN_HEADROOM = 4.0  # in any case
+FINAL_LOSS_HEADROOM = 12.0  # to include the final loss of a curve
+WHOLE_CURVE_FACTOR = 1.3  # how much longer the axis may get to show a whole curve
 
 
 class LossAxis(NamedTuple):

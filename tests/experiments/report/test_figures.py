@@ -50,9 +50,8 @@ def drawn(curves):
 
 
 def test_every_optimizer_has_a_line_and_a_band_in_every_panel(curves, drawn):
-    assert [axes.get_xlabel() for axes in drawn.axes] == list(
-        figures.AXIS_LABELS.values()
-    )
+    labels = [axes.get_xlabel() for axes in drawn.axes]
+    assert labels == list(figures.AXIS_LABELS.values())
     for axes in drawn.axes:
         assert [line.get_label() for line in axes.lines] == list(OPTIMIZERS)
         assert len(axes.collections) == 10
@@ -132,13 +131,12 @@ def test_curves_of_similar_height_are_not_cut_off():
 
 def test_loss_axis_is_logarithmic_if_the_loss_is_positive_and_falls_far():
     def scale(start, end):
-        return figures.training_figure(pd.concat(falling_curves("SGD", start, end))).axes[
-            0
-        ]
+        curves = pd.concat(falling_curves("SGD", start, end))
+        return figures.training_figure(curves).axes[0].get_yscale()
 
-    assert scale(1000, 1).get_yscale() == "log"
-    assert scale(3, 1).get_yscale() == "linear"
-    assert scale(8, -2).get_yscale() == "linear"
+    assert scale(1000, 1) == "log"
+    assert scale(3, 1) == "linear"
+    assert scale(8, -2) == "linear"
 
 
 def test_cost_axis_is_logarithmic_if_costs_differ_widely():

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import re
 
-from helpers.report_page import render_parts
+from helpers.report_page import BLOCK_TABLE, render_parts
 
 from pts_scott.experiments.report.page import FigureImage, SettingPart
-from pts_scott.experiments.report.tables import Cell, Row, Table
+from pts_scott.experiments.report.tables import Row, Table
 
 
 def test_block_has_one_head_that_spans_its_rows():
-    table = Table(
-        ["Setting", "<name>", "Loss"],
-        [
-            Row([Cell("a & b"), Cell("x"), Cell("1.0", "1 of 2 seeds", True, True)]),
-            Row.of("a & b", "y", 2.0, rule="group"),
-            Row.of("c", "x", 3.0),
-        ],
-        "A caption.",
-    )
-    html = render_parts(losses=table)
+    html = render_parts(losses=BLOCK_TABLE)
     assert '<th scope="rowgroup" rowspan="2">a &amp; b</th>' in html
     assert '<th scope="rowgroup" rowspan="1">c</th>' in html
     assert html.count("a &amp; b") == 1

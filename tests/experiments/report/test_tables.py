@@ -5,16 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
+from helpers.report_page import BLOCK_TABLE
 from helpers.small_results import markdown_rows, run_record, runs_frame, seed_records
 
 from pts_scott.experiments.report.summary import summarize_runs
-from pts_scott.experiments.report.tables import (
-    Cell,
-    Row,
-    Table,
-    backtest_markdown,
-    table_markdown,
-)
+from pts_scott.experiments.report.tables import backtest_markdown, table_markdown
 from pts_scott.experiments.results import OPTIMIZERS
 
 
@@ -135,15 +130,6 @@ def test_losses_show_significant_digits(losses, text):
 
 
 def test_markdown_cell_shows_marks_and_note():
-    table = Table(
-        ["Setting", "<name>", "Loss"],
-        [
-            Row([Cell("a & b"), Cell("x"), Cell("1.0", "1 of 2 seeds", True, True)]),
-            Row.of("a & b", "y", 2.0, rule="group"),
-            Row.of("c", "x", 3.0),
-        ],
-        "A caption.",
-    )
     expected = ["a &amp; b", "x", "**1.0** ★ (1 of 2 seeds)"]
-    assert markdown_rows(table.markdown())[2] == expected
-    assert [len(block) for block in table.blocks()] == [2, 1]
+    assert markdown_rows(BLOCK_TABLE.markdown())[2] == expected
+    assert [len(block) for block in BLOCK_TABLE.blocks()] == [2, 1]

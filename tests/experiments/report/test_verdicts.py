@@ -93,9 +93,8 @@ def test_divergence_loses_and_failure_is_undecided():
 
 
 def test_one_seed_is_undecided_and_identical_seeds_are_decided():
-    assert verdict_of([*seed_records("SGD", [5.0]), *seed_records("SCott", [1.0])])[
-        "verdict"
-    ] == ("undecided")
+    single = [*seed_records("SGD", [5.0]), *seed_records("SCott", [1.0])]
+    assert verdict_of(single)["verdict"] == "undecided"
     same = [*seed_records("SGD", [5.0, 5.0]), *seed_records("SCott", [5.0, 5.0])]
     assert verdict_of(same)["verdict"] == "level"
     certain = [*seed_records("SGD", [5.0, 5.0]), *seed_records("SCott", [1.0, 1.0])]
