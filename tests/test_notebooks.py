@@ -1,9 +1,9 @@
-"""The notebooks run from top to bottom, and lie in the repository as they ran.
+"""The notebooks run from top to bottom, and are stored with the outputs of their run.
 
-A notebook says in its own metadata what the test has to know:
-``{"pts_scott": {"needs": "exchange_rate", "small": {"SECONDS": 1}}}``, where ``needs``
-names a dataset without which it is skipped, and ``small`` has values for names that its
-cell tagged "parameters" assigns.
+The metadata of a notebook configures its test:
+``{"pts_scott": {"needs": "exchange_rate", "small": {"SECONDS": 1}}}``. It is skipped if
+the dataset ``needs`` is not available, and ``small`` overrides variables that its cell
+tagged "parameters" assigns.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ MAX_BYTES = 700_000
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def test_there_are_notebooks():
+def test_notebooks_exist():
     assert {"quickstart", "stratification"} <= {path.stem for path in NOTEBOOKS}
 
 
 @each_notebook
-def test_a_notebook_is_committed_as_it_ran(path):
+def test_notebook_is_stored_with_the_outputs_of_one_run(path):
     notebook = read(path)
     nbformat.validate(notebook)
     cells = code_cells(notebook)
@@ -45,19 +45,19 @@ def test_a_notebook_is_committed_as_it_ran(path):
 
 
 @each_notebook
-def test_what_a_notebook_shows_is_of_no_one_machine(path):
-    shown = [
+def test_outputs_contain_no_local_paths(path):
+    texts = [
         text
         for cell in code_cells(read(path))
         for output in cell.outputs
         for text in [output.get("text", ""), output.get("data", {}).get("text/plain", "")]
     ]
     paths = re.compile(r"(?<![\w.])/(?:root|home|Users|tmp|work|opt|usr|var)/|[A-Z]:\\")
-    assert [text for text in shown if paths.search(text)] == []
+    assert [text for text in texts if paths.search(text)] == []
 
 
 @each_notebook
-def test_links_of_a_notebook_lead_somewhere(path):
+def test_links_point_to_existing_files(path):
     texts = [cell.source for cell in read(path).cells if cell.cell_type == "markdown"]
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", "\n".join(texts))
     assert [link for link in links if not (path.parent / link).exists()] == []
@@ -65,7 +65,7 @@ def test_links_of_a_notebook_lead_somewhere(path):
 
 @pytest.mark.slow
 @each_notebook
-def test_a_notebook_runs(path, tmp_path, monkeypatch):
+def test_notebook_runs(path, tmp_path, monkeypatch):
     nbclient = pytest.importorskip("nbclient")
     notebook = read(path)
     settings = notebook.metadata.get("pts_scott", {})
@@ -86,7 +86,7 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch):
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
 
 
-def test_a_parameter_that_a_notebook_does_not_have_is_noticed():
+def test_small_value_for_an_unknown_parameter_raises():
     notebook = nbformat.v4.new_notebook(
         cells=[
             nbformat.v4.new_code_cell("SECONDS = 9", metadata={"tags": ["parameters"]})
@@ -112,7 +112,7 @@ def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
 
 
 def make_small(notebook: NotebookNode, small: dict) -> None:
-    """Give the parameters their small values."""
+    """Override the parameters of a notebook with small values."""
     cell = code_cells(notebook)[0]
     assert "parameters" in cell.metadata.get("tags", [])
     statements = ast.parse(cell.source).body
@@ -122,7 +122,7 @@ def make_small(notebook: NotebookNode, small: dict) -> None:
 
 
 def clear(notebook: NotebookNode) -> None:
-    """Forget what was there, so that what is seen afterwards is of this run."""
+    """Remove stored outputs, so that all outputs are those of this run."""
     for cell in code_cells(notebook):
         cell.execution_count, cell.outputs = None, []
 
@@ -131,12 +131,12 @@ def skip_without_data(name: str | None) -> None:
     if name is None:
         return
     table = available().set_index("name")
-    if not table.loc[name, "where"]:  # an unknown name is a mistake, and raises
+    if not table.loc[name, "where"]:  # raises for an unknown name
         pytest.skip(f"{FOLDER} does not name a folder with the dataset {name}")
 
 
 def use_this_interpreter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let "python3" be this interpreter, whatever kernels the user has installed."""
+    """Make the kernel "python3" this interpreter, regardless of installed kernels."""
     kernelspec = pytest.importorskip("ipykernel.kernelspec")
     kernelspec.write_kernel_spec(folder / "kernels" / "python3")
     monkeypatch.setenv("JUPYTER_PATH", str(folder))
@@ -145,12 +145,12 @@ def use_this_interpreter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IPYTHONDIR", str(folder / "ipython"))
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    if os.environ.get(FOLDER):  # the notebook runs elsewhere
+    if os.environ.get(FOLDER):  # the notebook runs in another folder
         monkeypatch.setenv(FOLDER, str(Path(os.environ[FOLDER]).expanduser().resolve()))
 
 
 def working_folder(folder: Path) -> Path:
-    """A folder that lies beside the configs, as the notebooks' own does."""
+    """Return a new folder next to the configs, as the notebooks' own folder is."""
     (folder / "configs").symlink_to(ROOT / "configs", target_is_directory=True)
     here = folder / "notebooks"
     here.mkdir()

@@ -1,6 +1,6 @@
-"""The results of a benchmark, read from its folder into tables.
+"""Read the results of a benchmark from its folder into tables.
 
-It holds, for each setting, ``config.yaml``, ``variance.csv`` where the variance was
+Each setting has a folder with ``config.yaml``, ``variance.csv`` if the variance was
 measured, and ``runs/<optimizer>-seed<k>/`` with ``run.json``, ``curve.csv`` and
 ``versions.json``.
 """
@@ -13,58 +13,73 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import yaml
 
 from pts_scott.errors import ArgumentError, FileLayoutError, ScottError, quote
 
-# By its name in the paper, in the paper's order: the optimizer whose update rule it
-# has, and how its gradients are made.
-OPTIMIZERS: dict[str, tuple[str, str]] = {
-    "SGD": ("SGD", "plain"),
-    "SCSG": ("SGD", "scsg"),
-    "SCott": ("SGD", "scott"),
-    "Adam": ("Adam", "plain"),
-    "S-Adam": ("Adam", "scott"),
-    "Adagrad": ("Adagrad", "plain"),
-    "S-Adagrad": ("Adagrad", "scott"),
-    "stratified SGD": ("SGD", "stratified"),
-    "stratified Adam": ("Adam", "stratified"),
-    "stratified Adagrad": ("Adagrad", "stratified"),
-}
-GROUPS = tuple(dict.fromkeys(rule for rule, _ in OPTIMIZERS.values()))
 
-WORDS = ("setting", "model", "dataset", "loss", "optimizer", "method", "status", "error")
+class OptimizerKind(NamedTuple):
+    """The update rule of an optimizer and the method that estimates its gradients."""
+
+    update_rule: str
+    method: str
+
+
+# By name, in the order of the paper.
+OPTIMIZERS = {
+    "SGD": OptimizerKind("SGD", "plain"),
+    "SCSG": OptimizerKind("SGD", "scsg"),
+    "SCott": OptimizerKind("SGD", "scott"),
+    "Adam": OptimizerKind("Adam", "plain"),
+    "S-Adam": OptimizerKind("Adam", "scott"),
+    "Adagrad": OptimizerKind("Adagrad", "plain"),
+    "S-Adagrad": OptimizerKind("Adagrad", "scott"),
+    "stratified SGD": OptimizerKind("SGD", "stratified"),
+    "stratified Adam": OptimizerKind("Adam", "stratified"),
+    "stratified Adagrad": OptimizerKind("Adagrad", "stratified"),
+}
+UPDATE_RULES = tuple(dict.fromkeys(kind.update_rule for kind in OPTIMIZERS.values()))
+
+STATUSES = ("finished", "diverged", "failed")
+LOSS_COLUMNS = {"training": "train_loss", "test": "test_loss"}
 METRICS = ("CRPS", "MASE", "sMAPE", "ND", "NRMSE")
-SPENT = (
+COST_COLUMNS = (
     *("steps", "gradients", "anchors", "seconds", "compile_seconds"),
     *("stratify_seconds", "evaluation_seconds"),
 )
-NUMBERS = (
+
+# Keys of run.json.
+TEXT_KEYS = (
+    *("setting", "model", "dataset", "loss", "optimizer", "method", "status", "error"),
+)
+NUMERIC_KEYS = (
     *("batch_size", "learning_rate", "gamma", "seed", "train_loss", "test_loss"),
-    *(*SPENT, *METRICS, "windows_train", "windows_test"),
+    *(*COST_COLUMNS, *METRICS, "windows_train", "windows_test"),
     *("evaluated_train", "evaluated_test", "strata", "time_budget", "gradient_budget"),
     *("series", "values", "workers", "compiled"),
 )
-REQUIRED = ("setting", "model", "dataset", "batch_size", "optimizer", "seed")
-STATUSES = ("finished", "diverged", "failed")
-LOSSES = {"training": "train_loss", "test": "test_loss"}
-CURVE = ("step", "gradients", "seconds", *LOSSES.values())
-VARIANCE = ("seconds", "sampler", "stratifier", "strata", "variance", "standard_error")
-TEXTS = ("sampler", "stratifier", "note")  # columns of a CSV file that are no numbers
+REQUIRED_KEYS = ("setting", "model", "dataset", "batch_size", "optimizer", "seed")
+
+# Columns of the CSV files.
+CURVE_COLUMNS = ("step", "gradients", "seconds", *LOSS_COLUMNS.values())
+VARIANCE_COLUMNS = (
+    *("seconds", "sampler", "stratifier", "strata", "variance", "standard_error"),
+)
+CSV_TEXT_COLUMNS = ("sampler", "stratifier", "note")  # all others are numeric
 
 
-def in_order(optimizers: Iterable[str]) -> list[str]:
-    """The optimizers, each once, in the paper's order; others after them by name."""
-    given = set(optimizers)
+def sort_optimizers(names: Iterable[str]) -> list[str]:
+    """Return the distinct names in the order of the paper, then all others by name."""
+    given = set(names)
     known = [name for name in OPTIMIZERS if name in given]
     return known + sorted(given - set(known))
 
 
 def read_runs(folder: str | Path) -> pd.DataFrame:
-    """All runs of a benchmark, one row each.
+    """Read all runs of a benchmark, one row per run.
 
     Parameters
     ----------
@@ -74,48 +89,48 @@ def read_runs(folder: str | Path) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        The keys of ``run.json`` as columns, and ``folder``, where the run lies within
-        the benchmark's folder. Numbers that a run does not have are NaN.
+        The keys of ``run.json`` as columns, and ``folder``, the path of the run relative
+        to the benchmark's folder. Numbers that a run lacks are NaN.
 
     Raises
     ------
     ArgumentError
         If there is no such folder.
     FileLayoutError
-        If a ``run.json`` cannot be read, or two are of the same run.
+        If a ``run.json`` cannot be read, or two folders hold the same run.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise ArgumentError(f"{folder} is not a folder: expected one with results.")
     rows = []
     for path in folder.glob("*/runs/*/run.json"):
-        if path.parent.suffix == ".part":  # a run that is being written
+        if path.parent.suffix == ".part":  # still being written
             continue
         rows.append(
             {**_read_run(path), "folder": path.parent.relative_to(folder).as_posix()}
         )
     runs = pd.DataFrame(rows)
-    first = [*WORDS, *NUMBERS, "warnings", "folder"]
+    first = [*TEXT_KEYS, *NUMERIC_KEYS, "warnings", "folder"]
     runs = runs.reindex(columns=[*first, *(c for c in runs.columns if c not in first)])
-    # A run that failed early does not know the name of its loss; its neighbours do.
+    # A run that failed early does not know its loss; other runs of the setting do.
     runs["loss"] = runs.groupby("setting")["loss"].transform("max")
-    rank = {name: n for n, name in enumerate(in_order(runs["optimizer"]))}
+    rank = {name: n for n, name in enumerate(sort_optimizers(runs["optimizer"]))}
     order = runs.assign(rank=runs["optimizer"].map(rank))
     order = order.sort_values(["setting", "rank", "seed", "folder"], kind="stable")
     runs = runs.loc[order.index].reset_index(drop=True)
-    _check_once(runs, folder)
+    _raise_on_duplicates(runs, folder)
     return runs
 
 
 def read_curves(folder: str | Path, runs: pd.DataFrame) -> pd.DataFrame:
-    """The losses along training of all runs.
+    """Read the loss curves of all runs.
 
     Parameters
     ----------
     folder
         The folder of the benchmark.
     runs
-        Its runs, as ``read_runs`` gives them.
+        Its runs, as returned by ``read_runs``.
 
     Returns
     -------
@@ -133,46 +148,46 @@ def read_curves(folder: str | Path, runs: pd.DataFrame) -> pd.DataFrame:
     for _, run in runs.iterrows():
         path = Path(folder) / run["folder"] / "curve.csv"
         if path.exists():
-            curve = _read_csv(path, CURVE if run["status"] != "failed" else ())
+            curve = _read_csv(path, CURVE_COLUMNS if run["status"] != "failed" else ())
             if curve.empty:
                 continue
             curves.append(curve.assign(**run[keys])[[*keys, *curve.columns]])
     if not curves:
-        return pd.DataFrame(columns=[*keys, *CURVE])
+        return pd.DataFrame(columns=[*keys, *CURVE_COLUMNS])
     return pd.concat(curves, ignore_index=True)
 
 
 def read_variance(setting_folder: Path) -> pd.DataFrame | None:
-    """The variance of the samplers of a setting; None where it was not measured."""
+    """Read the sampler variances of a setting; return None if they were not measured."""
     path = setting_folder / "variance.csv"
-    return _read_csv(path, VARIANCE) if path.exists() else None
+    return _read_csv(path, VARIANCE_COLUMNS) if path.exists() else None
 
 
 def read_versions(folder: Path, runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """The versions of packages that runs have recorded, by the folder of the run."""
+    """Read the recorded package versions, keyed by the folder of the run."""
     paths = {run: folder / run / "versions.json" for run in runs["folder"]}
     return {run: read_json(path) for run, path in paths.items() if path.exists()}
 
 
 @dataclass(frozen=True)
 class SettingFolder:
-    """A setting in the folder of a benchmark: its config, and what is missing."""
+    """The folder of one setting in a benchmark: its config and its missing runs."""
 
     name: str
     folder: Path
     config: dict[str, Any]
     config_text: str
-    planned: int  # how many runs; 0 if the config does not tell
+    planned: int  # number of runs; 0 if the config does not list them
     missing: list[str]
 
     @classmethod
-    def all(cls, folder: Path, runs: pd.DataFrame) -> list[SettingFolder]:
-        """The settings of a benchmark, also those that have no runs yet."""
-        where = runs["folder"].astype(str).str.split("/").str[0]
+    def read_all(cls, folder: Path, runs: pd.DataFrame) -> list[SettingFolder]:
+        """Read the settings of a benchmark, including those without runs."""
+        names = runs["folder"].astype(str).str.split("/").str[0]
         settings = []
         for path in sorted(folder.iterdir()):
             if (path / "config.yaml").exists() or (path / "runs").is_dir():
-                settings.append(cls._read(path, runs[where == path.name]))
+                settings.append(cls._read(path, runs[names == path.name]))
         return settings
 
     @classmethod
@@ -182,12 +197,12 @@ class SettingFolder:
             text = path.read_text(encoding="utf-8") if path.exists() else ""
             config = yaml.safe_load(text) or {}
         except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-            raise FileLayoutError(f"{path} is not YAML: {error}.") from None
+            raise FileLayoutError(f"{path} is not valid YAML: {error}.") from None
         config = config if isinstance(config, dict) else {}
         optimizers, seeds = config.get("optimizers") or {}, config.get("seeds") or []
         if not isinstance(optimizers, dict) or not isinstance(seeds, list):
             raise FileLayoutError(
-                f"{path}: expected optimizers by name, and a list of seeds."
+                f"{path}: expected a mapping of optimizers by name and a list of seeds."
             )
         planned = [(str(optimizer), seed) for optimizer in optimizers for seed in seeds]
         found = list(zip(runs["optimizer"], runs["seed"]))
@@ -198,45 +213,48 @@ class SettingFolder:
 
 def _read_run(path: Path) -> dict[str, Any]:
     run = read_json(path)
-    absent = [key for key in REQUIRED if run.get(key) is None]
+    absent = [key for key in REQUIRED_KEYS if run.get(key) is None]
     if absent:
         raise FileLayoutError(f"{path}: the run has no {', '.join(absent)}.")
     if run.get("status") not in STATUSES:
         raise FileLayoutError(
             f"{path}: status {run.get('status')!r}; expected {', '.join(STATUSES)}."
         )
-    for key in NUMBERS:
+    for key in NUMERIC_KEYS:
         try:
             run[key] = math.nan if run.get(key) is None else float(run[key])
         except (TypeError, ValueError, OverflowError):
             raise FileLayoutError(
-                f"{path}: {key} is no number: {quote(run[key])}."
+                f"{path}: {key} is not a number: {quote(run[key])}."
             ) from None
     for key in ("seed", "batch_size"):
         if not run[key].is_integer():
-            raise FileLayoutError(f"{path}: {key} is no whole number: {run[key]}.")
+            raise FileLayoutError(f"{path}: {key} is not an integer: {run[key]}.")
         run[key] = int(run[key])
-    run.update({key: str(run[key]) if run.get(key) else "" for key in WORDS})
-    told = run.get("warnings") or []
-    run["warnings"] = "; ".join(map(str, told if isinstance(told, list) else [told]))
+    run.update({key: str(run[key]) if run.get(key) else "" for key in TEXT_KEYS})
+    warnings = run.get("warnings") or []
+    warnings = warnings if isinstance(warnings, list) else [warnings]
+    run["warnings"] = "; ".join(map(str, warnings))
     return run
 
 
-def _check_once(runs: pd.DataFrame, folder: Path) -> None:
-    """Refuse a run that is there twice: it would count as two seeds."""
-    again = runs.duplicated(["setting", "optimizer", "seed"])
-    if again.any():
-        number = int(again.argmax())  # the runs are sorted, so its twin is just before it
-        one, other = (folder / path for path in runs["folder"][number - 1 : number + 1])
+def _raise_on_duplicates(runs: pd.DataFrame, folder: Path) -> None:
+    """Raise if two folders hold the same run, which would count as two seeds."""
+    duplicated = runs.duplicated(["setting", "optimizer", "seed"])
+    if duplicated.any():
+        number = int(duplicated.argmax())  # runs are sorted: its duplicate precedes it
+        first, second = (
+            folder / path for path in runs["folder"][number - 1 : number + 1]
+        )
         setting, optimizer, seed = runs.loc[number, ["setting", "optimizer", "seed"]]
         raise FileLayoutError(
-            f"{one} and {other} hold the same run ({setting}, {optimizer}, seed {seed}): "
-            "expected one folder for each run; move the other away."
+            f"{first} and {second} hold the same run ({setting}, {optimizer}, seed "
+            f"{seed}): expected one folder per run; move one of them away."
         )
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The dict in a JSON file, or what is wrong with it."""
+    """Read a JSON file that holds a dict; raise ``FileLayoutError`` otherwise."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -249,26 +267,28 @@ def read_json(path: Path) -> dict[str, Any]:
 def _read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     try:
         table = pd.read_csv(path)
-    except (OSError, ValueError) as error:  # which pandas' own errors are too
+    except (OSError, ValueError) as error:  # pandas' parser errors are ValueErrors
         raise FileLayoutError(f"{path} cannot be read as CSV: {error}.") from None
     absent = [column for column in columns if column not in table]
     if absent:
-        raise FileLayoutError(f"{path}: there is no column {', '.join(absent)}.")
-    for column in table.columns.difference(TEXTS):
+        raise FileLayoutError(f"{path}: missing column {', '.join(absent)}.")
+    for column in table.columns.difference(CSV_TEXT_COLUMNS):
         if len(table) and not pd.api.types.is_numeric_dtype(table[column]):
-            raise FileLayoutError(f"{path}: column {quote(column)} has no numbers alone.")
+            raise FileLayoutError(
+                f"{path}: column {quote(column)} contains values that are not numbers."
+            )
     return table
 
 
 def refuse_links(folder: Path, within: Path) -> None:
-    """Refuse links that lead out of a folder of results: what is written follows them.
+    """Raise if a link leads out of a results folder, where writing would follow it.
 
     Parameters
     ----------
     folder
-        Where it will be written, which may not be there yet.
+        The folder to be written to, which need not exist yet.
     within
-        What it has to stay in.
+        The folder that must contain everything written.
     """
     root = os.path.realpath(within)
     found = [Path(p, n) for p, dirs, files in os.walk(folder) for n in (*dirs, *files)]

@@ -22,7 +22,7 @@ from pts_scott.experiments.lightning_control import (
     raise_if_interrupted,
     silence_lightning,
 )
-from pts_scott.experiments.report.figures import save, variance_figure
+from pts_scott.experiments.report.figures import save_figure, variance_figure
 from pts_scott.experiments.setting import Setting, choose
 from pts_scott.strata.calendar import default_stratifier
 from pts_scott.strata.policy import Policy
@@ -207,7 +207,7 @@ def _short_name(policy: Policy) -> str:
 def write_samplers(table: pd.DataFrame, experiment: Experiment, folder: Path) -> None:
     """Write the table, the figure and, last, the config of a measurement."""
     table.to_csv(folder / "variance.csv", index=False)
-    save(variance_figure(table), folder / "variance.png")
+    save_figure(variance_figure(table), folder / "variance.png")
     (folder / "variance.yaml").write_text(_measured_config(experiment), encoding="utf-8")
 
 

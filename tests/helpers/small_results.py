@@ -1,4 +1,4 @@
-"""Small results of a benchmark, as files and as tables, for the tests of its report."""
+"""Small benchmark results, as files and as tables, for the tests of the report."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import numpy as np
 import pandas as pd
 import yaml
 
-NAMES = ("SGD", "SCSG", "SCott", "stratified SGD")
+OPTIMIZER_NAMES = ("SGD", "SCSG", "SCott", "stratified SGD")
 SEEDS = (0, 1, 2)
 VERSIONS = {"python": "3.11.9", "torch": "2.13.0"}
 
 
-def record(optimizer="SGD", seed=0, train=1.0, test=2.0, status="finished", **changes):
-    """What ``run.json`` holds."""
+def run_record(
+    optimizer="SGD", seed=0, train=1.0, test=2.0, status="finished", **changes
+):
+    """Return the content of a ``run.json``."""
     finished = status == "finished"
     run = {
         "setting": "mlp-traffic-M1",
@@ -50,7 +52,8 @@ def record(optimizer="SGD", seed=0, train=1.0, test=2.0, status="finished", **ch
     return {**run, **changes}
 
 
-def curve(start=3.0, end=1.0, points=7):
+def loss_curve(start=3.0, end=1.0, points=7):
+    """Return the content of a ``curve.csv`` whose losses decay exponentially."""
     share = np.linspace(0, 1, points)
     loss = end + (start - end) * np.exp(-5 * share)
     return pd.DataFrame(
@@ -64,49 +67,50 @@ def curve(start=3.0, end=1.0, points=7):
     )
 
 
-def write_run(folder, run, points=None, versions=VERSIONS):
-    """One run's folder, as the benchmark writes it."""
+def write_run(folder, run, curve=None, versions=VERSIONS):
+    """Write the folder of one run as the benchmark does, and return its path."""
     name = re.sub(r"[^\w.+-]+", "-", run["optimizer"])
     path = folder / run["setting"] / "runs" / f"{name}-seed{run['seed']}"
     path.mkdir(parents=True)
     (path / "run.json").write_text(json.dumps(run))
     (path / "versions.json").write_text(json.dumps(versions))
-    if points is not None:
-        points.to_csv(path / "curve.csv", index=False)
+    if curve is not None:
+        curve.to_csv(path / "curve.csv", index=False)
     return path
 
 
-def write_config(folder, setting, optimizers=NAMES, seeds=SEEDS, **more):
+def write_config(folder, setting, optimizers=OPTIMIZER_NAMES, seeds=SEEDS, **more):
+    """Write the config of a setting."""
     (folder / setting).mkdir(parents=True, exist_ok=True)
     config = {"optimizers": {n: {} for n in optimizers}, "seeds": list(seeds), **more}
     (folder / setting / "config.yaml").write_text(yaml.safe_dump(config))
 
 
 def write_results(folder):
-    """Two settings with diverged, failed and missing runs, and awkward names."""
+    """Write two settings with diverged, failed and missing runs and special names."""
     generator = np.random.default_rng(0)
     for setting, dataset in (("mlp-traffic-M1", "traffic"), ("mlp-a<b>&c-M1", "a<b>&c")):
-        awkward = dataset == "a<b>&c"
+        incomplete = dataset == "a<b>&c"
         note = "resolved <config> & more"
         write_config(folder, setting, note=note, curve_windows=1024)
-        for number, optimizer in enumerate(NAMES):
+        for number, optimizer in enumerate(OPTIMIZER_NAMES):
             for seed in SEEDS:
                 end = number / 10 - 3 + 0.05 * generator.standard_normal()
-                points, run = curve(end + 1, end), {"train": end, "test": end + 0.2}
-                if awkward:
-                    points["test_loss"] = np.nan
+                curve, run = loss_curve(end + 1, end), {"train": end, "test": end + 0.2}
+                if incomplete:
+                    curve["test_loss"] = np.nan
                     if (optimizer, seed) == ("SCSG", 2):
                         continue  # missing
                     if optimizer == "SGD" and seed < 2:
                         run["status"] = "diverged"
-                        points.loc[3:, "train_loss"] = [1e7, np.nan, np.nan, np.nan]
+                        curve.loc[3:, "train_loss"] = [1e7, np.nan, np.nan, np.nan]
                     if (optimizer, seed) == ("stratified SGD", 1):
                         run.update(status="failed", error="out of <memory> & luck")
-                        points = pd.DataFrame(columns=["step", "gradients", "seconds"])
+                        curve = pd.DataFrame(columns=["step", "gradients", "seconds"])
                 elif optimizer == "SGD":
-                    points.loc[1:2, "train_loss"] = 1e5
+                    curve.loc[1:2, "train_loss"] = 1e5
                 keys = {"setting": setting, "dataset": dataset}
-                write_run(folder, record(optimizer, seed, **run, **keys), points)
+                write_run(folder, run_record(optimizer, seed, **run, **keys), curve)
     rows = [
         {
             "seconds": 5.0 * point,
@@ -127,17 +131,18 @@ def write_results(folder):
     return folder
 
 
-def frame(*records):
-    """Runs as ``read_runs`` gives them, without files."""
+def runs_frame(*records):
+    """Return runs as ``read_runs`` does, without files."""
     runs = pd.DataFrame(list(records))
     return runs.assign(gamma=math.nan).astype({"train_loss": float, "test_loss": float})
 
 
-def seeds(optimizer, losses, **changes):
-    return [record(optimizer, n, x, x + 1, **changes) for n, x in enumerate(losses)]
+def seed_records(optimizer, losses, **changes):
+    """Return one record per training loss, with test losses one higher."""
+    return [run_record(optimizer, n, x, x + 1, **changes) for n, x in enumerate(losses)]
 
 
-def rows_of(markdown):
-    """The rows of a Markdown table as lists of cells."""
+def markdown_rows(markdown):
+    """Return the rows of a Markdown table as lists of cells."""
     lines = [line for line in markdown.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line[1:-1].split(" | ")] for line in lines]

@@ -1,1 +1,1 @@
-"""What is made of the results: tables, verdicts, figures and one page."""
+"""The report of a benchmark: tables, verdicts, figures and one HTML page."""

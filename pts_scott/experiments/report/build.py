@@ -1,9 +1,8 @@
-"""The report of a benchmark: its runs as tables, verdicts, pictures and one page."""
+"""Write the report of a benchmark: tables, verdicts, figures and one HTML page."""
 
 from __future__ import annotations
 
 import base64
-from html import escape
 from pathlib import Path
 
 import pandas as pd
@@ -11,13 +10,15 @@ from matplotlib.figure import Figure
 
 from pts_scott.errors import ArgumentError
 from pts_scott.experiments.report import figures, page
+from pts_scott.experiments.report.render import render_page
+from pts_scott.experiments.report.summary import summarize_runs
 from pts_scott.experiments.report.tables import (
     backtest_markdown,
     backtest_table,
     loss_table,
     table_markdown,
 )
-from pts_scott.experiments.report.verdicts import summary, verdicts
+from pts_scott.experiments.report.verdicts import compute_verdicts
 from pts_scott.experiments.results import (
     SettingFolder,
     read_curves,
@@ -29,11 +30,11 @@ from pts_scott.experiments.results import (
 
 
 def write_report(folder: str | Path) -> Path:
-    """Write tables, verdicts, pictures and a page about all runs in a folder.
+    """Write tables, verdicts, figures and a page about all runs in a folder.
 
     Writes ``runs.csv``, ``table.md``, ``backtest.md``, ``verdicts.csv``,
-    ``figures/*.png`` and ``report.html``, which holds all of it in one file and needs
-    no network. A benchmark that is not complete gives a report that says what is missing.
+    ``figures/*.png`` and ``report.html``, a self-contained page with all of it that needs
+    no network. The report of an incomplete benchmark lists the missing runs.
 
     Parameters
     ----------
@@ -43,7 +44,7 @@ def write_report(folder: str | Path) -> Path:
     Returns
     -------
     Path
-        Of ``report.html``.
+        The path of ``report.html``.
 
     Raises
     ------
@@ -58,119 +59,112 @@ def write_report(folder: str | Path) -> Path:
     refuse_links(folder, folder)
     runs = read_runs(folder)
     curves = read_curves(folder, runs)
-    settings = SettingFolder.all(folder, runs)
+    settings = SettingFolder.read_all(folder, runs)
     if not settings:
         raise ArgumentError(
             f"{folder} holds no results: expected <setting>/config.yaml and "
             "<setting>/runs/<optimizer>-seed<k>/run.json."
         )
-    cells, verdict_rows = summary(runs), verdicts(runs)
+    summary, verdicts = summarize_runs(runs), compute_verdicts(runs)
     runs.to_csv(folder / "runs.csv", index=False)
-    verdict_rows.to_csv(folder / "verdicts.csv", index=False)
-    (folder / "table.md").write_text(table_markdown(cells), encoding="utf-8")
-    (folder / "backtest.md").write_text(backtest_markdown(cells), encoding="utf-8")
+    verdicts.to_csv(folder / "verdicts.csv", index=False)
+    (folder / "table.md").write_text(table_markdown(summary), encoding="utf-8")
+    (folder / "backtest.md").write_text(backtest_markdown(summary), encoding="utf-8")
 
-    parts = [
-        page.section("What was compared", page.compared(settings, runs)),
-        page.section("Losses", loss_table(cells).html()),
-        page.section("Verdicts", page.decisions(verdict_rows)),
-        page.section("Settings", page.contents(settings)),
+    setting_parts = [
+        _setting_part(
+            setting,
+            summary[summary["setting"] == setting.name],
+            curves[curves["setting"] == setting.name],
+            folder / "figures",
+        )
+        for setting in settings
     ]
-    for number, setting in enumerate(settings):
-        mine = cells[cells["setting"] == setting.name]
-        its_curves = curves[curves["setting"] == setting.name]
-        parts.append(_setting_part(number, setting, mine, its_curves, folder / "figures"))
-    parts += [
-        page.section("Backtest", backtest_table(cells).html()),
-        page.section("Diverged and failed runs", page.broken_runs(runs)),
-        page.section("Warnings", page.warnings(runs)),
-        page.section("Versions", page.versions(read_versions(folder, runs))),
-    ]
-    text = page.PAGE.substitute(missing=page.missing(settings), parts="\n".join(parts))
+    facts = page.ReportPage(
+        completeness=page.collect_completeness(settings),
+        comparison=page.collect_comparison(settings, runs),
+        losses=loss_table(summary),
+        verdicts=page.collect_verdicts(verdicts),
+        settings=setting_parts,
+        backtest=backtest_table(summary),
+        unfinished_runs=page.unfinished_runs_table(runs),
+        warnings=page.collect_warnings(runs),
+        versions=page.collect_versions(read_versions(folder, runs)),
+    )
     path = folder / "report.html"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(render_page(facts), encoding="utf-8")
     return path
 
 
 def _setting_part(
-    number: int,
-    setting: SettingFolder,
-    cells: pd.DataFrame,
-    curves: pd.DataFrame,
-    folder: Path,
-) -> str:
-    """Pictures of a setting, what its optimizers spent, and its config."""
+    setting: SettingFolder, cells: pd.DataFrame, curves: pd.DataFrame, folder: Path
+) -> page.SettingPart:
+    """Draw the figures of a setting and collect its part of the page."""
     curves = curves[curves["status"] != "failed"]
-    pictures = _loss_pictures(setting, cells, curves, folder) if len(curves) else []
+    images = _loss_images(setting, cells, curves, folder) if len(curves) else []
     variance = read_variance(setting.folder)
     if variance is not None:
-        pictures.append(_variance_picture(setting, variance, folder))
-    parts = [f'<h3 id="setting-{number}">{escape(setting.name)}</h3>']
-    if curves.empty:
-        parts.append(page.paragraph("There are no curves yet."))
-    parts.append(f'<div class="pictures">{"".join(pictures)}</div>')
-    if len(cells):
-        parts.append(page.details("Step sizes and what was spent", page.spent(cells)))
-    if setting.config_text:
-        config = f"<pre>{escape(setting.config_text)}</pre>"
-        parts.append(page.details("Config", config))
-    return f"<section>{''.join(parts)}</section>"
+        path = folder / f"{setting.folder.name}-variance.png"
+        figure = figures.variance_figure(variance)
+        images.append(_image(figure, path, _variance_caption(variance)))
+    return page.SettingPart(
+        name=setting.name,
+        has_curves=len(curves) > 0,
+        figures=images,
+        costs=page.cost_table(cells) if len(cells) else None,
+        config_text=setting.config_text,
+    )
 
 
-def _loss_pictures(
+def _loss_images(
     setting: SettingFolder, cells: pd.DataFrame, curves: pd.DataFrame, folder: Path
-) -> list[str]:
+) -> list[page.FigureImage]:
     loss = cells["loss"].iloc[0]
     notes = dict(zip(cells["optimizer"], cells["outcome"]))
     windows = setting.config.get("curve_windows")
     drawn = {"training": figures.training_figure(curves, loss, notes)}
     if curves["test_loss"].notna().any():
         drawn["test"] = figures.held_out_figure(curves, loss, notes)
-    pictures = []
+    images = []
     for name, figure in drawn.items():
         path = folder / f"{setting.folder.name}-{name}.png"
         caption = (
             f"{loss} on {f'up to {windows} ' if windows else ''}{name} windows. Mean "
-            "over the seeds, band: ± one standard deviation. A curve goes as far as all "
-            "of its seeds."
+            "over the seeds, band: ± one standard deviation. A curve ends where the "
+            "first of its seeds ends."
         )
-        pictures.append(_picture(figure, path, caption))
-    return pictures
+        images.append(_image(figure, path, caption))
+    return images
 
 
-def _variance_picture(setting: SettingFolder, table: pd.DataFrame, folder: Path) -> str:
+def _variance_caption(variance: pd.DataFrame) -> str:
     caption = (
-        "Variance of one step's gradient under each sampler along training, at equal "
-        "cost, ± one standard error."
+        "Variance of the gradient of one step under each sampler during training, at "
+        "equal cost, ± one standard error."
     )
-    if "loop_relative" in table:
-        last = table[table["seconds"] == table["seconds"].max()].dropna(
-            subset=["loop_relative"]
-        )
-        told = [
+    if "loop_relative" in variance:
+        at_end = variance["seconds"] == variance["seconds"].max()
+        last = variance[at_end].dropna(subset=["loop_relative"])
+        ratios = [
             f"{figures.sampler_label(row)} {row['loop_relative']:.2g}"
             for _, row in last[last["sampler"] != "uniform"].iterrows()
         ]
-        if told:
+        if ratios:
             caption += (
-                " The error of an anchor is the same in all steps that it serves and "
-                "does not average out: the variance of the mean over these steps, at the "
-                f"end of the run and over that of uniform sampling, is "
-                f"{', '.join(told)}."
+                " The error of an anchor is shared by all steps that use it and does not "
+                "average out: the variance of the mean over these steps, at the end of "
+                f"the run and relative to uniform sampling, is {', '.join(ratios)}."
             )
-    if "note" in table:
-        caption += "".join(f" * {note}." for note in table["note"].dropna().unique())
-    path = folder / f"{setting.folder.name}-variance.png"
-    return _picture(figures.variance_figure(table), path, caption)
+    if "note" in variance:
+        caption += "".join(f" * {note}." for note in variance["note"].dropna().unique())
+    return caption
 
 
-def _picture(figure: Figure, path: Path, caption: str) -> str:
-    cut = figures.cut_off(figure)
-    if cut:
-        curves = "; ".join(f"{name}, up to {top:.3g}" for name, top in cut.items())
+def _image(figure: Figure, path: Path, caption: str) -> page.FigureImage:
+    """Save a figure and return it with its caption, which names cut-off curves."""
+    cut_off = figures.cut_off_curves(figure)
+    if cut_off:
+        curves = "; ".join(f"{name}, up to {top:.3g}" for name, top in cut_off.items())
         caption += f" Cut off at the upper edge: {curves}."
-    data = base64.b64encode(figures.save(figure, path).read_bytes()).decode()
-    return (
-        f'<figure><div class="wide"><img src="data:image/png;base64,{data}" '
-        f'alt="{escape(caption)}"></div><figcaption>{escape(caption)}</figcaption></figure>'
-    )
+    png = base64.b64encode(figures.save_figure(figure, path).read_bytes()).decode()
+    return page.FigureImage(png, caption)

@@ -1,119 +1,179 @@
-"""The parts of a report's page as HTML: what was compared, and what came of it."""
+"""Collect the facts of the report's page as plain data for its template."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
-from string import Template
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from pts_scott.experiments.report.tables import (
-    Row,
-    Table,
-    known,
-    number_text,
-    seconds_text,
+from pts_scott.experiments.report.formatting import (
+    DASH,
+    format_known,
+    format_number,
+    format_seconds,
 )
-from pts_scott.experiments.report.verdicts import GUIDE, STRATIFIED, verdict_sentences
-from pts_scott.experiments.results import STATUSES, SettingFolder, in_order
+from pts_scott.experiments.report.tables import Row, Table
+from pts_scott.experiments.report.verdicts import (
+    SELECTION_CAVEAT,
+    STRATIFIED_PAIR,
+    comparison_name,
+    verdict_sentences,
+)
+from pts_scott.experiments.results import STATUSES, SettingFolder, sort_optimizers
 
 
-def section(title: str, content: str) -> str:
-    """Content under a heading."""
-    return f"<section><h2>{escape(title)}</h2>\n{content}</section>"
+@dataclass(frozen=True)
+class Completeness:
+    """The missing runs by setting, and the settings that do not list their runs."""
+
+    planned: int
+    missing: Mapping[str, Sequence[str]]
+    unknown: Sequence[str]
+
+    @property
+    def missing_count(self) -> int:
+        """Number of missing runs."""
+        return sum(map(len, self.missing.values()))
 
 
-def details(title: str, content: str) -> str:
-    """Content that the reader opens."""
-    return f"<details><summary>{escape(title)}</summary>{content}</details>"
+@dataclass(frozen=True)
+class Comparison:
+    """What was compared: notes in sentences, and a table of the settings."""
+
+    notes: Sequence[str]
+    table: Table
 
 
-def paragraph(text: str) -> str:
-    """Plain text."""
-    return f"<p>{escape(text)}</p>"
+@dataclass(frozen=True)
+class Verdicts:
+    """Sentences that count the verdicts, and the verdicts; empty without any pair."""
+
+    sentences: Sequence[str]
+    table: Table | None
 
 
-def bullets(items: Sequence[str]) -> str:
-    """A list of plain text; empty if there is nothing to list."""
-    lines = "".join(f"<li>{escape(item)}</li>" for item in items)
-    return f"<ul>{lines}</ul>" if items else ""
+@dataclass(frozen=True)
+class FigureImage:
+    """A figure as a base64-encoded PNG, with its caption."""
+
+    png: str
+    caption: str
 
 
-def missing(settings: Sequence[SettingFolder]) -> str:
-    """A box for the top of the page, if the benchmark is not complete."""
-    absent = {s.name: s.missing for s in settings if s.missing}
-    unknown = [s.name for s in settings if not s.planned]
-    text = ""
-    if absent:
-        count = sum(map(len, absent.values()))
-        planned = sum(s.planned for s in settings)
-        text += paragraph(f"Incomplete: {count} of {planned} runs are missing.")
-        text += bullets([f"{name}: {'; '.join(runs)}" for name, runs in absent.items()])
-    if unknown:
-        text += paragraph(
-            "Not known whether complete, for want of optimizers and seeds in "
-            f"config.yaml: {', '.join(unknown)}."
-        )
-    return f'<div class="missing">{text}</div>' if text else ""
+@dataclass(frozen=True)
+class SettingPart:
+    """The part of the page about one setting."""
+
+    name: str
+    has_curves: bool
+    figures: Sequence[FigureImage]
+    costs: Table | None
+    config_text: str
 
 
-def compared(settings: Sequence[SettingFolder], runs: pd.DataFrame) -> str:
-    """What was compared and how, in numbers of the runs."""
-    count = runs["status"].value_counts()
-    optimizers = in_order(runs["optimizer"])
-    text = paragraph(
-        f"Settings: {len(settings)}; optimizers: {len(optimizers)} "
-        f"({', '.join(optimizers)}); runs: {len(runs)}, of which "
-        + ", ".join(f"{count.get(status, 0)} {status}" for status in STATUSES)
-        + "."
+@dataclass(frozen=True)
+class Versions:
+    """Package versions of the first run that recorded them, and deviations of others."""
+
+    table: Table | None
+    run_count: int
+    differences: Sequence[str]
+
+
+@dataclass(frozen=True)
+class ReportPage:
+    """All facts of the page, in the order in which it shows them."""
+
+    completeness: Completeness
+    comparison: Comparison
+    losses: Table
+    verdicts: Verdicts
+    settings: Sequence[SettingPart]
+    backtest: Table
+    unfinished_runs: Table | None
+    warnings: Sequence[str]
+    versions: Versions
+
+
+def collect_completeness(settings: Sequence[SettingFolder]) -> Completeness:
+    """Return which runs are missing."""
+    return Completeness(
+        planned=sum(s.planned for s in settings),
+        missing={s.name: s.missing for s in settings if s.missing},
+        unknown=[s.name for s in settings if not s.planned],
     )
-    budgets = runs.groupby("setting")["time_budget"].nunique()
-    uneven = list(budgets.index[budgets > 1])
-    finished = runs[runs["status"] == "finished"]
-    used = (finished["seconds"] / finished["time_budget"]).dropna()
-    engines = finished.groupby("setting")["compiled"].nunique()
-    unlike = list(engines.index[engines > 1])
-    if uneven:
-        text += paragraph(f"The time budgets differ within {', '.join(uneven)}.")
-    if unlike:
-        text += paragraph(
-            "Compiled and eager runs are mixed, so that seconds cannot be compared, "
-            f"within {', '.join(unlike)}."
-        )
-    if len(used) and not uneven and not unlike:
-        text += paragraph(
-            "All optimizers of a setting train for the same seconds, in one engine."
-        )
-    workers = runs.groupby("setting")["workers"].nunique(dropna=False)
-    mixed = list(workers.index[workers > 1])
-    if mixed:
-        text += paragraph(
-            "Not all runs had as many others beside them (--workers), which changes what "
-            f"a second is worth, within {', '.join(mixed)}."
-        )
-    if len(used):
-        text += paragraph(
-            "Seconds of training hold sampling, anchors, gradients and updates; "
-            "stratification, compilation and evaluation are timed apart. Runs that "
-            f"finished took {used.min():.0%} to {used.max():.0%} of their budget."
-        )
+
+
+def collect_comparison(
+    settings: Sequence[SettingFolder], runs: pd.DataFrame
+) -> Comparison:
+    """Return what was compared and under which conditions."""
     header = (
         *("Setting", "Budget", "Seeds", "Training, s", "Windows, training"),
         *("Windows, test", "Compilation, s", "Stratification, s", "Evaluation, s"),
     )
-    rows = [_setting_facts(s, runs[runs["setting"] == s.name]) for s in settings]
+    rows = [_setting_row(s, runs[runs["setting"] == s.name]) for s in settings]
     caption = (
-        "Seconds are those of a run: the range over all runs that finished for training, "
-        "means for the rest. Windows: on how many the losses of the table were "
-        "measured, of how many."
+        "Seconds are per run: the range over all finished runs for training, means for "
+        "the rest. Windows: the number on which the losses of the table were measured, "
+        "out of the total."
     )
-    return text + Table(header, rows, caption, labels=1).html()
+    table = Table(header, rows, caption, labels=1)
+    return Comparison(_comparison_notes(settings, runs), table)
 
 
-def _setting_facts(setting: SettingFolder, runs: pd.DataFrame) -> Row:
+def _comparison_notes(settings: Sequence[SettingFolder], runs: pd.DataFrame) -> list[str]:
+    finished = runs[runs["status"] == "finished"]
+    budget_shares = (finished["seconds"] / finished["time_budget"]).dropna()
+    mixed_budgets = _mixed_settings(runs, "time_budget")
+    mixed_engines = _mixed_settings(finished, "compiled")
+    mixed_workers = _mixed_settings(runs, "workers", dropna=False)
+
+    count = runs["status"].value_counts()
+    optimizers = sort_optimizers(runs["optimizer"])
+    notes = [
+        f"Settings: {len(settings)}; optimizers: {len(optimizers)} "
+        f"({', '.join(optimizers)}); runs: {len(runs)}, of which "
+        + ", ".join(f"{count.get(status, 0)} {status}" for status in STATUSES)
+        + "."
+    ]
+    if mixed_budgets:
+        notes.append(f"The time budgets differ within {', '.join(mixed_budgets)}.")
+    if mixed_engines:
+        notes.append(
+            "Compiled and eager runs are mixed, so their seconds are not comparable, "
+            f"within {', '.join(mixed_engines)}."
+        )
+    if len(budget_shares) and not mixed_budgets and not mixed_engines:
+        notes.append(
+            "All optimizers of a setting train for the same number of seconds, in the "
+            "same engine."
+        )
+    if mixed_workers:
+        notes.append(
+            "The number of runs executed in parallel (--workers) differs, which changes "
+            f"what a second is worth, within {', '.join(mixed_workers)}."
+        )
+    if len(budget_shares):
+        notes.append(
+            "Training seconds include sampling, anchors, gradients and updates; "
+            "stratification, compilation and evaluation are timed separately. Finished "
+            f"runs took {budget_shares.min():.0%} to {budget_shares.max():.0%} of their "
+            "budget."
+        )
+    return notes
+
+
+def _mixed_settings(runs: pd.DataFrame, column: str, dropna: bool = True) -> list[str]:
+    """Return the settings whose runs differ in a column."""
+    distinct = runs.groupby("setting")[column].nunique(dropna=dropna)
+    return list(distinct.index[distinct > 1])
+
+
+def _setting_row(setting: SettingFolder, runs: pd.DataFrame) -> Row:
     finished = runs[runs["status"] == "finished"]
     gradients = setting.config.get("gradient_budget")
     budget = [f"{seconds:g} s" for seconds in runs["time_budget"].dropna().unique()]
@@ -124,156 +184,97 @@ def _setting_facts(setting: SettingFolder, runs: pd.DataFrame) -> Row:
             for count in ("evaluated", "windows")
         )
         if runs[f"windows_{part}"].notna().any()
-        else "–"
+        else DASH
         for part in ("train", "test")
     ]
     means = [
-        seconds_text(finished[f"{part}_seconds"].mean())
+        format_seconds(finished[f"{part}_seconds"].mean())
         for part in ("compile", "stratify", "evaluation")
     ]
-    ends = (finished["seconds"].min(), finished["seconds"].max())
-    span = " to ".join(map(seconds_text, ends))
+    seconds = finished["seconds"]
+    span = " to ".join(map(format_seconds, (seconds.min(), seconds.max())))
     facts = (setting.name, ", ".join(budget), runs["seed"].nunique(), span)
     return Row.of(*facts, *windows, *means)
 
 
-def decisions(verdicts: pd.DataFrame) -> str:
-    """The sentences about the verdicts, and the verdicts that they count."""
+def collect_verdicts(verdicts: pd.DataFrame) -> Verdicts:
+    """Return the sentences about the verdicts, and the verdicts that they count."""
     if verdicts.empty:
-        return paragraph("There are no pairs to compare yet.")
+        return Verdicts([], None)
     rows = []
-    again = verdicts["setting"].duplicated()
-    for (_, row), follows in zip(verdicts.iterrows(), again):
-        words = (f"{row['challenger']} against {row['baseline']}", row["loss"])
-        numbers = (number_text(row[key]) for key in ("difference", "errors", "p_value"))
-        texts = (row["setting"], *words, row["verdict"], row["note"], *numbers)
-        rows.append(Row.of(*texts, rule="" if follows else "block"))
+    repeated = verdicts["setting"].duplicated()
+    for (_, row), follows in zip(verdicts.iterrows(), repeated):
+        pair = comparison_name((row["challenger"], row["baseline"]))
+        labels = (row["setting"], pair, row["loss"], row["verdict"], row["note"])
+        numbers = (format_number(row[key]) for key in ("difference", "errors", "p_value"))
+        rows.append(Row.of(*labels, *numbers, rule="" if follows else "block"))
     header = (
-        *("Setting", "Optimizers", "Loss", "Ended", "Note", "Difference", "In errors"),
-        "p",
+        *("Setting", "Optimizers", "Loss", "Ended", "Note"),
+        *("Difference", "In standard errors", "p"),
     )
     caption = (
-        "Difference of the means, negative if the first ended lower, and the same in "
-        "standard errors; p of Welch's test of equal means."
+        "Difference of the means, negative if the first ended lower, also in standard "
+        "errors; p-value of Welch's test of equal means."
     )
-    if (verdicts["comparison"] == " against ".join(STRATIFIED)).any():
-        caption += f" Where the first is a stratified mini-batch optimizer, {GUIDE}."
-    table = Table(header, rows, caption, labels=5).html()
-    sentences = bullets(verdict_sentences(verdicts).splitlines())
-    return sentences + details("Setting by setting", table)
+    if (verdicts["comparison"] == comparison_name(STRATIFIED_PAIR)).any():
+        caption += (
+            f" Where the first is a stratified mini-batch optimizer, {SELECTION_CAVEAT}."
+        )
+    sentences = verdict_sentences(verdicts).splitlines()
+    return Verdicts(sentences, Table(header, rows, caption, labels=5))
 
 
-def contents(settings: Sequence[SettingFolder]) -> str:
-    """Links to the settings, by their number."""
-    links = (
-        f'<li><a href="#setting-{number}">{escape(setting.name)}</a></li>'
-        for number, setting in enumerate(settings)
-    )
-    return f"<ul>{''.join(links)}</ul>"
-
-
-def spent(cells: pd.DataFrame) -> str:
-    """Step sizes of the optimizers of a setting, and what they spent."""
+def cost_table(cells: pd.DataFrame) -> Table:
+    """Return the step sizes and the costs of the optimizers of a setting."""
     rows = []
     for _, row in cells.iterrows():
-        rates = [known(row[k], "g") for k in ("learning_rate", "gamma")]
+        rates = [format_known(row[k], "g") for k in ("learning_rate", "gamma")]
         counts = [
-            known(row[k], ",.0f").replace(",", "\u202f")
+            format_known(row[k], ",.0f").replace(",", "\u202f")
             for k in ("steps", "gradients", "anchors")
         ]
         rows.append(
-            Row.of(row["optimizer"], *rates, *counts, seconds_text(row["seconds"]))
+            Row.of(row["optimizer"], *rates, *counts, format_seconds(row["seconds"]))
         )
     header = ("Optimizer", "Step size", "γ", "Steps", "Gradients", "Anchors", "Seconds")
-    return Table(header, rows, "Means over the seeds that finished.", labels=1).html()
+    return Table(header, rows, "Means over the finished seeds.", labels=1)
 
 
-def broken_runs(runs: pd.DataFrame) -> str:
-    """The runs that diverged or failed, and why."""
-    broken = runs[runs["status"] != "finished"]
-    if broken.empty:
-        return paragraph("None.")
+def unfinished_runs_table(runs: pd.DataFrame) -> Table | None:
+    """Return the runs that diverged or failed, with the reason; None if all finished."""
+    unfinished = runs[runs["status"] != "finished"]
+    if unfinished.empty:
+        return None
     rows = []
-    for _, run in broken.iterrows():
+    for _, run in unfinished.iterrows():
         steps = "" if math.isnan(run["steps"]) else f"after {run['steps']:.0f} steps"
-        words = run[["setting", "optimizer", "seed", "status"]]
-        rows.append(Row.of(*words, run["error"] or steps))
+        labels = run[["setting", "optimizer", "seed", "status"]]
+        rows.append(Row.of(*labels, run["error"] or steps))
     header = ("Setting", "Optimizer", "Seed", "Status", "Message")
-    return Table(header, rows, labels=len(header)).html()
+    return Table(header, rows, labels=len(header))
 
 
-def warnings(runs: pd.DataFrame) -> str:
-    """What the runs warned of, each once, with the number of runs."""
+def collect_warnings(runs: pd.DataFrame) -> list[str]:
+    """Return each distinct warning of a setting once, with the number of runs."""
     count = runs.loc[runs["warnings"] != "", ["setting", "warnings"]].value_counts()
-    lines = [
+    return [
         f"{setting}, {number} run{'s' * (number > 1)}: {text}"
         for (setting, text), number in count.items()
     ]
-    return bullets(lines) or paragraph("None.")
 
 
-def versions(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """Versions of the first run that has them, and where others differ."""
+def collect_versions(found: Mapping[str, Mapping[str, Any]]) -> Versions:
+    """Return the versions of the first run that has them, and the runs that differ."""
     if not found:
-        return paragraph("No run has recorded them.")
+        return Versions(None, 0, [])
     first, expected = next(iter(found.items()))
     rows = [Row.of(*item) for item in expected.items()]
-    text = Table(("Package", "Version"), rows, f"Of {first}.").html()
-    lines = []
-    for run, its in found.items():
-        other = [k for k in {**expected, **its} if its.get(k) != expected.get(k)]
+    differences = []
+    for run, versions in found.items():
+        packages = {**expected, **versions}
+        other = [p for p in packages if versions.get(p) != expected.get(p)]
         if other:
-            lines.append(f"{run}: {', '.join(f'{k} {its.get(k)}' for k in other)}")
-    if not lines:
-        return text + paragraph(f"The same in all {len(found)} runs that recorded them.")
-    return text + paragraph(f"{len(lines)} of {len(found)} runs differ:") + bullets(lines)
-
-
-PAGE = Template("""\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Benchmark of optimizers</title>
-<style>
-:root { color-scheme: light dark; --line: #8886; --soft: #8881; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: auto;
-  padding: 0 1rem 3rem; }
-h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
-h3 { margin-top: 2.5rem; overflow-wrap: anywhere; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .85rem; }
-th, td { padding: .2rem .6rem; text-align: left; vertical-align: top; }
-thead th { border-bottom: 2px solid var(--line); vertical-align: bottom; }
-tr.block > * { border-top: 1px solid var(--line); }
-tr.group > td { border-top: 1px dotted var(--line); }
-tbody th { min-width: 6.5rem; }
-td:nth-child(-n+2) { white-space: nowrap; }
-.number { text-align: right; }
-td.number { white-space: nowrap; font-variant-numeric: tabular-nums; }
-.caption, figcaption { font-size: .85rem; opacity: .8; }
-.pictures { display: flex; flex-wrap: wrap; gap: 1rem 2rem; }
-figure { margin: 0; flex: 0 1 31rem; min-width: 0; }
-figure:first-child { flex-basis: 100%; }
-figure img { width: 100%; min-width: 22rem; background: white; }
-figure:first-child img { min-width: 44rem; }
-details { margin: .6rem 0; }
-pre { background: var(--soft); padding: .8rem; overflow-x: auto; font-size: .8rem; }
-.missing { border: 2px solid #d55e00; padding: 0 1rem; margin: 1rem 0; }
-@media print {
-  body { max-width: none; font-size: 11px; }
-  .wide { overflow: visible; }
-  table, .caption, figcaption { font-size: 8px; }
-  figure img, figure:first-child img { min-width: 0; }
-  figure, tr { break-inside: avoid; }
-}
-</style>
-</head>
-<body>
-<h1>Benchmark of optimizers</h1>
-$missing
-$parts
-</body>
-</html>
-""")
+            listed = ", ".join(f"{p} {versions.get(p)}" for p in other)
+            differences.append(f"{run}: {listed}")
+    table = Table(("Package", "Version"), rows, f"From {first}.")
+    return Versions(table, len(found), differences)

@@ -1,23 +1,27 @@
-"""Tables of a benchmark: losses and backtest, as Markdown and as HTML."""
+"""Tables of a benchmark, losses and backtest, as data and as Markdown."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import takewhile
 from typing import Any
 
 import pandas as pd
 
-from pts_scott.experiments.report.verdicts import group_of, lowest
-from pts_scott.experiments.results import GROUPS, LOSSES, METRICS, in_order
+from pts_scott.experiments.report.formatting import format_mean, format_number
+from pts_scott.experiments.report.summary import lowest_rows, optimizer_group
+from pts_scott.experiments.results import (
+    LOSS_COLUMNS,
+    METRICS,
+    UPDATE_RULES,
+    sort_optimizers,
+)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Text of a table with a note on it, and how it is marked."""
+    """The text of a table cell, a note on it, and its marks."""
 
     text: str
     note: str = ""
@@ -27,30 +31,39 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table; ``rule`` says what begins with it: a "block" or a "group"."""
+    """A row of a table; ``rule`` says what starts with it: a "block" or a "group"."""
 
     cells: Sequence[Cell]
     rule: str = ""
 
     @classmethod
-    def of(cls, *words: object, rule: str = "block") -> Row:
-        """A row of plain cells."""
-        return cls([Cell(str(word)) for word in words], rule)
+    def of(cls, *values: object, rule: str = "block") -> Row:
+        """Make a row of cells without notes or marks."""
+        return cls([Cell(str(value)) for value in values], rule)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a header, with a caption; the first ``labels`` columns are words."""
+    """Rows under a header, with a caption; the first ``labels`` columns hold text."""
 
     header: Sequence[str]
     rows: Sequence[Row]
     caption: str = ""
     labels: int = 2
 
+    def blocks(self) -> list[list[Row]]:
+        """Return the rows by block; the rows of a block share their first cell."""
+        blocks: list[list[Row]] = []
+        for row in self.rows:
+            if row.rule == "block" or not blocks:
+                blocks.append([])
+            blocks[-1].append(row)
+        return blocks
+
     def markdown(self) -> str:
-        """The table as Markdown, its caption beneath."""
+        """Return the table as Markdown, with the caption below."""
         lines = [
-            " | ".join(map(_md, self.header)),
+            " | ".join(map(_escape_markdown, self.header)),
             " | ".join(
                 "---" if n < self.labels else "---:" for n in range(len(self.header))
             ),
@@ -58,127 +71,80 @@ class Table:
         for row in self.rows:
             lines.append(" | ".join(map(self._markdown_cell, row.cells)))
         text = "\n".join(f"| {line} |" for line in lines)
-        return f"{text}\n\n{_md(self.caption)}\n" if self.caption else f"{text}\n"
-
-    def html(self) -> str:
-        """The table as HTML; what blocks have in common stands once, at their left."""
-        heads = "".join(
-            f'<th scope="col"{self._kind(n)}>{escape(name)}</th>'
-            for n, name in enumerate(self.header)
-        )
-        body = []
-        for number, row in enumerate(self.rows):
-            cells = [self._html_cell(c, n) for n, c in enumerate(row.cells)]
-            if row.rule == "block" or number == 0:
-                below = takewhile(lambda r: r.rule != "block", self.rows[number + 1 :])
-                height = 1 + len(list(below))
-                cells[0] = (
-                    f'<th scope="rowgroup" rowspan="{height}">'
-                    f"{escape(row.cells[0].text)}</th>"
-                )
-            else:
-                cells = cells[1:]
-            body.append(f'<tr class="{row.rule}">{"".join(cells)}</tr>')
-        caption = f"<p class='caption'>{escape(self.caption)}</p>" if self.caption else ""
-        return (
-            f'<div class="wide"><table><thead><tr>{heads}</tr></thead>\n<tbody>\n'
-            + "\n".join(body)
-            + f"\n</tbody></table></div>\n{caption}"
-        )
+        caption = f"\n{_escape_markdown(self.caption)}\n" if self.caption else ""
+        return f"{text}\n{caption}"
 
     @staticmethod
     def _markdown_cell(cell: Cell) -> str:
-        text = f"**{_md(cell.text)}**" if cell.bold else _md(cell.text)
+        text = _escape_markdown(cell.text)
+        text = f"**{text}**" if cell.bold else text
         text += " ★" if cell.star else ""
-        return f"{text} ({_md(cell.note)})" if cell.note else text
-
-    def _html_cell(self, cell: Cell, column: int) -> str:
-        text = f"<strong>{escape(cell.text)}</strong>" if cell.bold else escape(cell.text)
-        text += " ★" if cell.star else ""
-        text += f"<br><small>{escape(cell.note)}</small>" if cell.note else ""
-        return f"<td{self._kind(column)}>{text}</td>"
-
-    def _kind(self, column: int) -> str:
-        return "" if column < self.labels else ' class="number"'
+        return f"{text} ({_escape_markdown(cell.note)})" if cell.note else text
 
 
 def table_markdown(summary: pd.DataFrame) -> str:
-    """The paper's table: losses by model, M and optimizer, datasets beside each other."""
+    """Return the loss table as Markdown."""
     return loss_table(summary).markdown()
 
 
 def backtest_markdown(summary: pd.DataFrame) -> str:
-    """The metrics of the GluonTS backtest, by setting and optimizer."""
+    """Return the backtest table as Markdown."""
     return backtest_table(summary).markdown()
 
 
 def loss_table(summary: pd.DataFrame) -> Table:
-    """The table of ``table_markdown``, for either way of writing it."""
+    """Return the paper's table: losses by model, M and optimizer, datasets in columns."""
     datasets = list(dict.fromkeys(summary["dataset"]))
     rows = []
     for label, block in _blocks(summary):
         cells = _loss_cells(block)
         group = ""
-        for number, optimizer in enumerate(in_order(block["optimizer"])):
-            new_group = number > 0 and group_of(optimizer) != group
-            group = group_of(optimizer)
+        for number, optimizer in enumerate(sort_optimizers(block["optimizer"])):
+            new_group = number > 0 and optimizer_group(optimizer) != group
+            group = optimizer_group(optimizer)
             row = [Cell(label), Cell(optimizer)]
             for dataset in datasets:
-                for loss in LOSSES:
+                for loss in LOSS_COLUMNS:
                     row.append(cells.get((dataset, optimizer, loss), Cell("")))
             rule = "block" if number == 0 else "group" if new_group else ""
             rows.append(Row(row, rule))
-    header = [f"{dataset}, {loss}" for dataset in datasets for loss in LOSSES]
+    header = [f"{dataset}, {loss}" for dataset in datasets for loss in LOSS_COLUMNS]
     caption = (
         "Loss after training, mean ± standard deviation over the seeds; lower is better. "
         "Bold: the lowest mean of a group (SGD, SCSG, SCott; Adam, S-Adam; Adagrad, "
-        "S-Adagrad). ★: the lowest mean of all optimizers of that setting, also those "
-        "beneath the groups. Where seeds diverged or failed, their number stands in the "
-        "cell, the mean is that of the other seeds, and the cell is never marked as the "
-        "lowest. No ±: one seed."
+        "S-Adagrad). ★: the lowest mean of all optimizers of that setting, including "
+        "those below the groups. Where seeds diverged or failed, the cell gives their "
+        "number, the mean is that of the other seeds, and the cell is never marked as "
+        "the lowest. No ±: one seed."
     )
     return Table(["Setting", "Optimizer", *header], rows, caption)
 
 
 def backtest_table(summary: pd.DataFrame) -> Table:
-    """The table of ``backtest_markdown``, for either way of writing it."""
+    """Return the metrics of the GluonTS backtest by setting and optimizer."""
     rows = []
     for setting, cells in summary.groupby("setting", sort=False):
         cells = cells.set_index("optimizer")
-        best = {m: lowest(cells, m) if len(cells) > 1 else [] for m in METRICS}
+        best = {m: lowest_rows(cells, m) if len(cells) > 1 else [] for m in METRICS}
         for number, (optimizer, row) in enumerate(cells.iterrows()):
-            words = [setting, optimizer, row["outcome"] or f"{row['finished']} finished"]
+            labels = [setting, optimizer, row["outcome"] or f"{row['finished']} finished"]
             values = [
-                Cell(number_text(row[m]), bold=optimizer in best[m]) for m in METRICS
+                Cell(format_number(row[m]), bold=optimizer in best[m]) for m in METRICS
             ]
-            rows.append(Row([*map(Cell, words), *values], "block" if number == 0 else ""))
+            rule = "block" if number == 0 else ""
+            rows.append(Row([*map(Cell, labels), *values], rule))
     caption = (
-        "Backtest on the test range, mean over the seeds that finished; lower is better. "
-        "Bold: the lowest of the setting, of those whose seeds have all finished."
+        "Backtest on the test range, mean over the finished seeds; lower is better. "
+        "Bold: the lowest of the setting among optimizers whose seeds all finished."
     )
     return Table(["Setting", "Optimizer", "Seeds", *METRICS], rows, caption, labels=3)
 
 
-def number_text(value: float, decimals: int | None = -1) -> str:
-    """A loss or a metric; by default with the decimals that its size asks for."""
-    decimals = _decimals(value) if decimals == -1 else decimals
-    return known(value, ".3e" if decimals is None else f".{decimals}f")
-
-
-def seconds_text(value: float) -> str:
-    """Seconds, to a tenth from ten on."""
-    return known(value, ".1f" if value >= 10 else ".2f")
-
-
-def known(value: float, form: str) -> str:
-    """The number in the given form; a dash where there is none."""
-    return "–" if math.isnan(value) else format(value, form)
-
-
 def _blocks(summary: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
-    """The blocks of rows: a model with its loss and M, over datasets.
+    """Yield the blocks of rows with their labels: one model, loss and M per block.
 
-    Settings that differ in none of these but in the budget, say, get blocks of their own.
+    Settings that agree in all of these and the dataset, and differ in the budget, say,
+    get separate blocks.
     """
     key = ["model", "loss", "batch_size"]
     settings = summary.drop_duplicates("setting")
@@ -197,18 +163,18 @@ def _blocks(summary: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
 
 
 def _loss_cells(block: pd.DataFrame) -> dict[tuple[str, str, str], Cell]:
-    """The cells of a block by dataset, optimizer and loss, with the lowest marked."""
+    """Return the cells of a block by dataset, optimizer and loss, the lowest marked."""
     cells = {}
     for dataset, rows in block.groupby("dataset", sort=False):
         rows = rows.set_index("optimizer")
-        groups = rows.index.map(group_of)
-        for loss, column in LOSSES.items():
+        groups = rows.index.map(optimizer_group)
+        for loss, column in LOSS_COLUMNS.items():
             mean = f"{column}_mean"
             bold = set()
-            for group in GROUPS:
-                of_group = rows[groups == group]
-                bold |= set(lowest(of_group, mean) if len(of_group) > 1 else [])
-            star = set(lowest(rows, mean) if len(rows) > 1 else [])
+            for update_rule in UPDATE_RULES:
+                group = rows[groups == update_rule]
+                bold |= set(lowest_rows(group, mean) if len(group) > 1 else [])
+            star = set(lowest_rows(rows, mean) if len(rows) > 1 else [])
             for optimizer, row in rows.iterrows():
                 text, note = _loss_text(row, column, rows["seeds"].max())
                 marks = {"bold": optimizer in bold, "star": optimizer in star}
@@ -217,36 +183,16 @@ def _loss_cells(block: pd.DataFrame) -> dict[tuple[str, str, str], Cell]:
 
 
 def _loss_text(row: Mapping[str, Any], column: str, seeds: int) -> tuple[str, str]:
-    """A loss with its deviation, and what is to be known about its seeds."""
+    """Return a loss with its deviation, and a note on its seeds."""
     if not row["finished"]:
         return str(row["outcome"]), ""
-    mean, std = row[f"{column}_mean"], row[f"{column}_std"]
-    decimals = _decimals(mean, std)
-    text = number_text(mean, decimals)
-    if math.isfinite(std):
-        text += f" ± {number_text(std, decimals)}"
+    text = format_mean(row[f"{column}_mean"], row[f"{column}_std"])
     fewer = "" if row["seeds"] == seeds else f"{row['seeds']} of {seeds} seeds"
     return text, str(row["outcome"] or fewer)
 
 
-def _decimals(value: float, spread: float = math.nan) -> int | None:
-    """Three decimals, or as many as make four digits; None for powers of ten.
-
-    With a spread, at least as many as show its first digit.
-    """
-    size = max(abs(value), spread if math.isfinite(spread) else 0.0)
-    if not math.isfinite(size) or size >= 1e6 or 0 < size < 1e-4:
-        return None
-    decimals = 3
-    if size and not 0.1 <= size < 10:
-        decimals = max(3 - math.floor(math.log10(size)), 0)
-    if spread > 0:
-        decimals = max(decimals, math.ceil(-math.log10(spread)))
-    return min(decimals, 7)
-
-
-def _md(text: str) -> str:
-    """Text that means nothing to Markdown but itself."""
+def _escape_markdown(text: str) -> str:
+    """Escape characters that have a meaning in Markdown or HTML."""
     text = " ".join(escape(text, quote=False).split())
     for character in "\\|*`":
         text = text.replace(character, "\\" + character)

@@ -1,4 +1,4 @@
-"""The report of a benchmark: all files are written, and the page leaves nothing out."""
+"""A report writes all of its files, and its page is complete and escaped."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from html import unescape
 import pandas as pd
 import pytest
 from helpers.small_results import (
-    curve,
-    record,
-    rows_of,
+    loss_curve,
+    markdown_rows,
+    run_record,
     write_config,
     write_results,
     write_run,
@@ -19,8 +19,8 @@ from helpers.small_results import (
 
 from pts_scott.errors import ArgumentError, ScottError
 from pts_scott.experiments.report.build import write_report
+from pts_scott.experiments.report.summary import summarize_runs
 from pts_scott.experiments.report.tables import table_markdown
-from pts_scott.experiments.report.verdicts import summary
 from pts_scott.experiments.results import read_runs
 
 
@@ -36,14 +36,14 @@ def page(results):
     return (results / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_report_writes_all_files(results, page):
+def test_report_writes_all_files(results, page):
     assert len(pd.read_csv(results / "runs.csv")) == 23
     assert len(pd.read_csv(results / "verdicts.csv")) == 2 * 2 * 3
-    cells = summary(read_runs(results))
+    cells = summarize_runs(read_runs(results))
     assert (results / "table.md").read_text(encoding="utf-8") == table_markdown(cells)
-    assert len(rows_of((results / "backtest.md").read_text(encoding="utf-8"))) == 10
-    pictures = sorted(path.name for path in (results / "figures").iterdir())
-    assert pictures == [
+    assert len(markdown_rows((results / "backtest.md").read_text(encoding="utf-8"))) == 10
+    images = sorted(path.name for path in (results / "figures").iterdir())
+    assert images == [
         "mlp-a<b>&c-M1-training.png",  # whose curves have no test loss
         "mlp-traffic-M1-test.png",
         "mlp-traffic-M1-training.png",
@@ -52,7 +52,7 @@ def test_the_report_writes_all_files(results, page):
     assert page.count("data:image/png;base64,") == 4
 
 
-def test_the_page_needs_no_network_and_escapes_what_it_was_given(page):
+def test_page_needs_no_network_and_escapes_its_input(page):
     assert not re.search(r"(src|href)=[\"']?(https?:)?//", page)
     assert "a<b>" not in page
     assert "a&lt;b&gt;&amp;c" in page
@@ -60,7 +60,7 @@ def test_the_page_needs_no_network_and_escapes_what_it_was_given(page):
     assert "resolved &lt;config&gt; &amp; more" in page
 
 
-def test_the_page_holds_every_setting_and_what_went_wrong(page):
+def test_page_shows_every_setting_and_every_problem(page):
     text = unescape(page)
     for setting in ("mlp-traffic-M1", "mlp-a<b>&c-M1"):
         assert f">{setting}</h3>" in text
@@ -80,27 +80,27 @@ def test_the_page_holds_every_setting_and_what_went_wrong(page):
     assert "The same in all 23 runs that recorded them." in text
 
 
-def test_a_benchmark_that_has_just_begun_has_a_report(tmp_path):
+def test_benchmark_without_finished_runs_has_a_report(tmp_path):
     write_config(tmp_path, "mlp-traffic-M1", ("SGD", "SCott"), (0, 1))
     page = write_report(tmp_path).read_text(encoding="utf-8")
     assert "4 of 4 runs are missing" in page
     assert "SCott, seed 1" in page
-    write_run(tmp_path, record("SGD", 0, status="failed", error="no luck"))
+    write_run(tmp_path, run_record("SGD", 0, status="failed", error="no luck"))
     page = write_report(tmp_path).read_text(encoding="utf-8")
     assert "3 of 4 runs are missing" in page
     assert "no luck" in page
     assert "There are no curves yet." in page
 
 
-def test_a_folder_without_results_is_refused(tmp_path):
+def test_folder_without_results_raises(tmp_path):
     with pytest.raises(ArgumentError, match="holds no results"):
         write_report(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["report.html", "runs.csv", "figures", "more/x.txt"])
-def test_a_report_does_not_write_through_a_link(tmp_path, name):
+def test_report_does_not_write_through_links(tmp_path, name):
     folder = tmp_path / "bench"
-    write_run(folder, record())
+    write_run(folder, run_record())
     outside = tmp_path / "outside"
     outside.write_text("mine")
     (folder / name).parent.mkdir(exist_ok=True)
@@ -110,11 +110,11 @@ def test_a_report_does_not_write_through_a_link(tmp_path, name):
     assert outside.read_text() == "mine"
 
 
-def test_names_in_a_run_are_text_and_no_paths(tmp_path):
+def test_hostile_names_are_neither_paths_nor_markup(tmp_path):
     folder = tmp_path / "bench"
     hostile = "../../<script>alert(1)</script>"
-    path = write_run(folder, record(), curve())
-    run = {**record(hostile), "setting": hostile, "model": hostile, "loss": hostile}
+    path = write_run(folder, run_record(), loss_curve())
+    run = {**run_record(hostile), "setting": hostile, "model": hostile, "loss": hostile}
     (path / "run.json").write_text(json.dumps({**run, "warnings": [hostile]}))
     (path / "versions.json").write_text(json.dumps({hostile: [hostile]}))
     page = write_report(folder).read_text(encoding="utf-8")

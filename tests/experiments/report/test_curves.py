@@ -1,0 +1,32 @@
+"""Mean curves cover the points that all seeds share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pts_scott.experiments.report.curves import mean_curve
+
+
+def seed_curve(seed, losses):
+    seconds = np.linspace(0, 30, len(losses))
+    return pd.DataFrame({"seed": seed, "seconds": seconds, "train_loss": losses})
+
+
+def test_mean_curve_interpolates_between_the_points_of_the_seeds():
+    one = pd.DataFrame({"seed": 0, "seconds": [0.0, 2.0, 4.0], "train_loss": [8, 4, 0]})
+    two = pd.DataFrame({"seed": 1, "seconds": [0.0, 1.0, 3.0], "train_loss": [8, 8, 4]})
+    mean = mean_curve(pd.concat([one, two]), "seconds", "train_loss")
+    assert mean["x"].tolist() == [0, 1, 2, 3]  # as far as both seeds reach
+    assert mean["mean"].tolist() == [8, 7, 5, 3]  # (8, 6, 4, 2) and (8, 8, 6, 4)
+    assert mean["std"].tolist() == pytest.approx([0, *3 * [np.sqrt(2)]])
+
+
+def test_mean_curve_ends_where_a_seed_diverges():
+    whole = seed_curve(0, [5.0, 4.0, 3.0, 2.0, 1.0])
+    diverged = seed_curve(1, [5.0, 4.0, 9.0, np.inf, np.nan])
+    mean = mean_curve(pd.concat([whole, diverged]), "seconds", "train_loss")
+    assert mean["mean"].tolist() == [5, 4, 6]
+    never_finite = seed_curve(2, [np.nan] * 5)
+    assert mean_curve(pd.concat([whole, never_finite]), "seconds", "train_loss").empty
