@@ -14,7 +14,8 @@ from gluonts.torch.scaler import MeanScaler
 from torch import Tensor, nn
 
 from pts_scott._utils.rng import isolated
-from pts_scott.data.windows import WindowIndex, spread
+from pts_scott._utils.spacing import evenly_spaced
+from pts_scott.data.windows import WindowIndex
 from pts_scott.engine.gradients import Buffers, loss_fields
 from pts_scott.errors import ModelError, ScottWarning, WindowLossError, cause
 
@@ -82,7 +83,7 @@ class LibraryLosses(nn.Module):
 
 def some_windows(windows: WindowIndex, fields: Sequence[str]) -> Any:
     """Many windows, spread evenly."""
-    return windows.gather(spread(len(windows), STATISTICS), fields)
+    return windows.gather(evenly_spaced(len(windows), STATISTICS), fields)
 
 
 class NPTSLosses(nn.Module):

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from pts_scott._utils.arguments import warn_unused_loader
 from pts_scott._utils.rng import isolated
+from pts_scott._utils.spacing import evenly_spaced
 from pts_scott.backends.pytorchts_losses import ContextScaler, LibraryLosses
 from pts_scott.data.instances import InstanceIndex
 from pts_scott.data.pipelines import Pipeline
-from pts_scott.data.windows import spread
 from pts_scott.errors import about_validation_data
 from pts_scott.models.networks import NBEATSHead, observed_mean
 
@@ -81,7 +81,7 @@ class TrainerBase(Trainer):  # type: ignore[misc]
                 validation = _windows_behind(validation_iter)
         network = LibraryLosses(net)
         place = self.device  # type: ignore[attr-defined]
-        some = windows.to(place).gather(spread(len(windows), STATISTICS).to(place))
+        some = windows.to(place).gather(evenly_spaced(len(windows), STATISTICS).to(place))
         network.fit_statistics(some)
         self.fit(network, windows, validation)  # type: ignore[attr-defined]
 

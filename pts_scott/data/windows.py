@@ -471,11 +471,6 @@ class WindowIndex:
         return numbers, self.series.timeline.origins[numbers] + starts.cpu().numpy()
 
 
-def spread(size: int, count: int) -> Tensor:
-    """At most ``count`` of the numbers below ``size``, evenly, both ends included."""
-    return torch.linspace(0, size - 1, count, dtype=torch.float64).long().unique()
-
-
 def require_windows(windows: Any) -> WindowIndex:
     """``windows`` if it is a window index, or how to make one."""
     if not isinstance(windows, WindowIndex):

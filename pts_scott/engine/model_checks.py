@@ -11,8 +11,9 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from pts_scott._utils.rng import drawn_from, global_state, undrawn
+from pts_scott._utils.spacing import evenly_spaced
 from pts_scott.data.instances import InstanceIndex
-from pts_scott.data.windows import Batch, WindowIndex, spread
+from pts_scott.data.windows import Batch, WindowIndex
 from pts_scott.engine.gradients import Buffers, Losses, autograd
 from pts_scott.engine.nonfinite_windows import failing, name_windows
 from pts_scott.errors import (
@@ -356,4 +357,4 @@ def _check_shape(name: str, loss: torch.Tensor, size: int) -> None:
 
 def _probe_windows(windows: WindowIndex, size: int) -> torch.Tensor:
     """A few windows, spread evenly."""
-    return spread(len(windows), size).to(windows.device)
+    return evenly_spaced(len(windows), size).to(windows.device)

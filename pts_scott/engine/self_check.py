@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from pts_scott._utils.rng import global_state, set_global_state, undrawn
-from pts_scott.data.windows import WindowIndex, spread
+from pts_scott._utils.spacing import evenly_spaced
+from pts_scott.data.windows import WindowIndex
 from pts_scott.engine.compiled import clip_scale, global_hooks
 from pts_scott.engine.gradients import (
     Buffers,
@@ -453,10 +454,10 @@ class SelfCheck:
     def _finite_windows(self) -> Tensor:
         """A few windows whose losses and gradients are finite."""
         size = len(self._windows)
-        chosen = spread(size, WINDOWS).to(self._device)
+        chosen = evenly_spaced(size, WINDOWS).to(self._device)
         if self._is_finite(chosen):
             return chosen
-        candidates = spread(size, CANDIDATES).to(self._device)
+        candidates = evenly_spaced(size, CANDIDATES).to(self._device)
         finite = [n for n in candidates.split(1) if self._is_finite(n)]
         return torch.cat(finite[:WINDOWS]) if finite else candidates[:0]
 
