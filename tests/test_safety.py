@@ -308,7 +308,7 @@ def test_an_arrow_file_that_is_not_whole_is_refused(arrow, tmp_path):
     data = path.read_bytes()
     for broken in (data[: len(data) // 2], data[:20], b"ARROW1" + bytes(300)):
         path.write_bytes(broken)
-        with pytest.raises(DataError, match="my.arrow is not a whole Arrow file"):
+        with pytest.raises(DataError, match="my.arrow is not a complete Arrow file"):
             ArrowDataset(path, "D")
 
 
@@ -319,7 +319,7 @@ def test_offsets_that_lead_out_of_an_arrow_file_are_refused(arrow, tmp_path):
     assert data.count(offsets) == 1
     far = np.array([0, 40, 80, 2**30], dtype=np.int32).tobytes()
     path.write_bytes(data.replace(offsets, far))
-    with pytest.raises(DataError, match="my.arrow is not a whole Arrow file"):
+    with pytest.raises(DataError, match="my.arrow is not a complete Arrow file"):
         ArrowDataset(path, "D")
 
 
@@ -327,5 +327,7 @@ def test_offsets_that_lead_out_of_an_arrow_file_are_refused(arrow, tmp_path):
 def test_a_start_that_is_no_date_is_named(start, arrow, tmp_path):
     dataset = ArrowDataset(write_arrow(arrow, tmp_path / "my.arrow", start), "D")
     for read in (list, lambda data: data.series_store("D", torch.float32)):
-        with pytest.raises(ScottError, match="my.arrow has a start .*, which is no date"):
+        with pytest.raises(
+            ScottError, match="my.arrow has a start .*, which is not a date"
+        ):
             read(dataset)

@@ -22,7 +22,8 @@ import numpy as np
 import pandas as pd
 
 from pts_scott._utils.arguments import nearest, one_of, whole_number
-from pts_scott.data.timeline import moment_of
+from pts_scott._utils.text import one_line, quote, shorten
+from pts_scott.data.offsets import moment_of
 from pts_scott.datasets.series_data import SeriesData
 from pts_scott.datasets.series_files import (
     Columns,
@@ -40,9 +41,6 @@ from pts_scott.errors import (
     EmptyDatasetError,
     FileLayoutError,
     ScottWarning,
-    one_line,
-    quote,
-    shorten,
 )
 
 FOLDER = "PTS_SCOTT_DATA"  # the environment variable that names the folder of the files

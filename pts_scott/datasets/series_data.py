@@ -14,8 +14,10 @@ from gluonts.dataset.common import ListDataset
 from pandas.tseries.offsets import Tick
 
 from pts_scott._utils.arguments import real_number, whole_number
-from pts_scott.data.timeline import Timeline, nanoseconds, parse_offset
-from pts_scott.errors import ScottWarning, SplitError, quote, shorten
+from pts_scott._utils.text import quote, shorten
+from pts_scott.data.offsets import nanoseconds, parse_offset
+from pts_scott.data.timeline import Timeline
+from pts_scott.errors import ScottWarning, SplitError
 
 OFTEN = 0.2  # a series that is zero more often than that is named in a report
 

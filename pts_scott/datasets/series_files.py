@@ -23,8 +23,9 @@ import torch
 from pandas.tseries.offsets import BusinessDay, Tick
 
 from pts_scott._utils.arguments import nearest
-from pts_scott.data.timeline import frequency_of, moment_of, nanoseconds, parse_offset
-from pts_scott.data.windows import SeriesStore
+from pts_scott._utils.text import one_line, quote, shorten
+from pts_scott.data.offsets import frequency_of, moment_of, nanoseconds, parse_offset
+from pts_scott.data.series_store import SeriesStore
 from pts_scott.errors import (
     ArgumentError,
     DataError,
@@ -33,9 +34,6 @@ from pts_scott.errors import (
     FrequencyError,
     InfiniteValuesError,
     MissingExtraError,
-    one_line,
-    quote,
-    shorten,
 )
 
 SUFFIXES = (".txt", ".txt.gz", ".csv", ".csv.gz", ".parquet")

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from pts_scott._utils.arguments import real_number, switch, whole_number
-from pts_scott.data.windows import WindowIndex, require_windows
+from pts_scott.data.window_index import WindowIndex, require_windows
 from pts_scott.diagnostics.window_gradients import WindowGradients, constant, undisturbed
 from pts_scott.engine.gradients import Losses, Tensors, own_tensors
 from pts_scott.errors import ArgumentError

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from pts_scott._utils.rng import isolated
-from pts_scott.data.windows import Batch
+from pts_scott._utils.rng import isolated_rng
+from pts_scott.data.window_index import Batch
 from pts_scott.engine.gradients import Losses, Tensors, autograd
 from pts_scott.errors import ArgumentError, WindowLossError
 
@@ -109,7 +109,7 @@ class WindowGradients:
 def undisturbed(losses: Losses, device: torch.device) -> Iterator[None]:
     """Gradients in evaluation mode, wherever they are asked for, and no trace of it."""
     with (
-        isolated(0, device),
+        isolated_rng(0, device),
         losses.mode(training=False),
         torch.inference_mode(False),
         torch.enable_grad(),

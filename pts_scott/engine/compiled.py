@@ -21,7 +21,7 @@ from torch.optim.optimizer import (
     _global_optimizer_pre_hooks,
 )
 
-from pts_scott.data.windows import Batch
+from pts_scott.data.window_index import Batch
 from pts_scott.engine.gradients import Gradients, Tensors, compiled_method
 
 State = tuple[Tensors, ...]

@@ -23,7 +23,7 @@ from torch.func import functional_call, grad_and_value
 from torch.nn.utils import stateless
 
 from pts_scott._utils.rng import global_state, set_global_state
-from pts_scott.data.windows import WINDOW_FIELDS, Batch
+from pts_scott.data.window_index import WINDOW_FIELDS, Batch
 from pts_scott.errors import WindowLossError
 
 Tensors = tuple[Tensor, ...]

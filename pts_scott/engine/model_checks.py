@@ -10,10 +10,11 @@ from typing import NamedTuple
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from pts_scott._utils.rng import drawn_from, global_state, undrawn
+from pts_scott._utils.rng import changed_sources, global_state, preserved_rng
 from pts_scott._utils.spacing import evenly_spaced
-from pts_scott.data.instances import InstanceIndex
-from pts_scott.data.windows import Batch, WindowIndex
+from pts_scott._utils.text import cause, quote
+from pts_scott.data.instance_index import InstanceIndex
+from pts_scott.data.window_index import Batch, WindowIndex
 from pts_scott.engine.gradients import Buffers, Losses, autograd
 from pts_scott.engine.nonfinite_windows import failing, name_windows
 from pts_scott.errors import (
@@ -24,8 +25,6 @@ from pts_scott.errors import (
     ModelError,
     UnrepeatableLossError,
     WindowLossError,
-    cause,
-    quote,
 )
 
 PROBES = 3
@@ -60,7 +59,7 @@ def _check_gradients(losses: Losses, windows: WindowIndex) -> None:
     with (
         losses.mode(training=True),
         torch.enable_grad(),
-        undrawn(windows.device),
+        preserved_rng(windows.device),
         _same_buffers(losses),
     ):
         for number in _probe_windows(windows, GRADIENT_PROBES).split(1):
@@ -86,7 +85,7 @@ def training_effects(losses: Losses, windows: WindowIndex) -> Effects:
     """Try training passes on a few windows; the network stays as it was."""
     batch = windows.gather(_probe_windows(windows, 1), losses.fields)
     found = _effects(losses, batch, windows.device)
-    with undrawn(windows.device):  # others may have gaps, which some networks fill
+    with preserved_rng(windows.device):  # others may have gaps, which some networks fill
         batch = windows.gather(_probe_windows(windows, MORE_PROBES), losses.fields)
         more = _effects(losses, batch, windows.device)
     return Effects(found.random | more.random, found.buffers or more.buffers)
@@ -97,7 +96,7 @@ def _effects(losses: Losses, batch: Batch, device: torch.device) -> Effects:
     with losses.mode(training=True), torch.no_grad(), _same_buffers(losses) as before:
         losses(batch)
         changed = before.changed()
-    return Effects(drawn_from(states, global_state(device)), changed)
+    return Effects(changed_sources(states, global_state(device)), changed)
 
 
 def uncompilable(
@@ -111,7 +110,7 @@ def uncompilable(
     if any(p._backward_hooks for p in losses.trainable().values()):
         return "has parameters with gradient hooks"
     before = plain_attributes(losses.network)
-    with losses.mode(training=True), torch.no_grad(), undrawn(windows.device):
+    with losses.mode(training=True), torch.no_grad(), preserved_rng(windows.device):
         losses(windows.gather(_probe_windows(windows, 1), losses.fields))
     if plain_attributes(losses.network) != before:
         return "changes attributes of its own in training"
@@ -155,7 +154,7 @@ def _writes_into_batch(losses: Losses, windows: WindowIndex, training: bool) -> 
         losses.mode(training),
         torch.enable_grad(),
         # In evaluation mode it may draw: one seed gives what it gave before this check.
-        undrawn(windows.device) if training else nullcontext(),
+        preserved_rng(windows.device) if training else nullcontext(),
         _same_buffers(losses),
     ):
         try:
@@ -250,7 +249,7 @@ def _check_one_loss_a_window(
             except WindowLossError as error:
                 raise _of_one_window(error, losses, windows, numbers) from error
         _check_shape(losses.name, together, len(numbers))
-        if drawn_from(before, global_state(windows.device)):
+        if changed_sources(before, global_state(windows.device)):
             return  # random even in evaluation, as diffusion is: nothing to compare
         with _same_buffers(losses):
             again = losses({name: x.clone() for name, x in batch.items()})

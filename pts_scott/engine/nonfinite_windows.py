@@ -7,10 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from pts_scott.data.windows import WindowIndex
+from pts_scott._utils.text import shorten
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.diagnostics.window_gradients import undisturbed
 from pts_scott.engine.gradients import Gradients, Losses, largest_square, squared_norm
-from pts_scott.errors import shorten
 
 AT_ONCE = 256  # windows of one pass, and those whose gradients are taken one by one
 AT_MOST = 2**16  # windows that are looked at: an anchor may have all there are

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pts_scott._utils.rng import global_state, set_global_state, undrawn
+from pts_scott._utils.rng import global_state, preserved_rng, set_global_state
 from pts_scott._utils.spacing import evenly_spaced
-from pts_scott.data.windows import WindowIndex
+from pts_scott._utils.text import shorten
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.compiled import clip_scale, global_hooks
 from pts_scott.engine.gradients import (
     Buffers,
@@ -29,11 +30,7 @@ from pts_scott.engine.gradients import (
     uncached_autocast,
 )
 from pts_scott.engine.model_checks import check_repeated
-from pts_scott.errors import (
-    HiddenParameterError,
-    SelfCheckError,
-    shorten,
-)
+from pts_scott.errors import HiddenParameterError, SelfCheckError
 from pts_scott.method.scott import MAX_PASS, Scott
 
 WINDOWS = 4  # windows of a pass that is not compiled for a certain number
@@ -493,7 +490,7 @@ class SelfCheck:
         count, scaler = gradients.count, gradients.scaler
         gradients.scaler = None  # which lets gradients overflow on purpose
         with (
-            undrawn(self._device),
+            preserved_rng(self._device),
             self._losses.mode(training=True),
             torch.inference_mode(False),
             torch.enable_grad(),

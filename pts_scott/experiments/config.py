@@ -15,7 +15,8 @@ from typing import Literal
 import yaml
 
 from pts_scott._utils.arguments import real_number, whole_number
-from pts_scott.errors import ConfigError, quote
+from pts_scott._utils.text import quote
+from pts_scott.errors import ConfigError
 from pts_scott.strata.stratifier import Stratifier
 
 # The paper's grids, for every optimizer alike.

@@ -18,7 +18,8 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from pts_scott.errors import ArgumentError, FileLayoutError, ScottError, quote
+from pts_scott._utils.text import quote
+from pts_scott.errors import ArgumentError, FileLayoutError, ScottError
 
 # By its name in the paper, in the paper's order: the optimizer whose update rule it
 # has, and how its gradients are made.

@@ -25,11 +25,12 @@ from gluonts.evaluation import Evaluator, make_evaluation_predictions
 from gluonts.model.predictor import Predictor
 from torch import Tensor
 
-from pts_scott._utils.rng import isolated
-from pts_scott.data.windows import WindowIndex
+from pts_scott._utils.rng import isolated_rng
+from pts_scott._utils.text import quote
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.datasets.series_data import SeriesData
 from pts_scott.engine.gradients import Losses
-from pts_scott.errors import CompilationError, FileLayoutError, ScottWarning, quote
+from pts_scott.errors import CompilationError, FileLayoutError, ScottWarning
 from pts_scott.experiments.config import Experiment, run_name
 from pts_scott.experiments.folders import check_not_stopped
 from pts_scott.experiments.results import STATUSES, read_json, refuse_links
@@ -336,7 +337,7 @@ def backtest(
     evaluator = Evaluator(num_workers=0)
     with warnings.catch_warnings(), np.errstate(all="ignore"), env._let(use_tqdm=False):
         warnings.simplefilter("ignore")
-        with isolated(seed, torch.device("cpu")):
+        with isolated_rng(seed, torch.device("cpu")):
             forecasts, truth = make_evaluation_predictions(
                 series.dataset(), predictor=predictor, num_samples=samples
             )

@@ -18,13 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from pts_scott._utils.arguments import whole_number
-from pts_scott.errors import (
-    CompilationError,
-    ConfigError,
-    MissingExtraError,
-    ScottError,
-    one_line,
-)
+from pts_scott._utils.text import one_line
+from pts_scott.errors import CompilationError, ConfigError, MissingExtraError, ScottError
 from pts_scott.experiments.config import Experiment, OptimizerConfig
 from pts_scott.experiments.folders import make_folders, quiet, stoppable
 from pts_scott.experiments.runs import Point, check_same_engine, perform, warm_up

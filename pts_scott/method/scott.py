@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pts_scott._utils.rng import Generators
-from pts_scott.data.windows import Batch, WindowIndex
+from pts_scott.data.window_index import Batch, WindowIndex
 from pts_scott.engine.compiled import FusedStep, Outcome, clip_scale
 from pts_scott.engine.distributed import Processes, nothing
 from pts_scott.engine.gradients import (

@@ -11,13 +11,13 @@ import pandas as pd
 import torch
 
 from pts_scott._utils.arguments import nearest, whole_number
-from pts_scott.data.windows import WindowIndex
+from pts_scott._utils.text import cause
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.errors import (
     ArgumentError,
     MissingExtraError,
     NotFittedError,
     StratificationError,
-    cause,
 )
 from pts_scott.strata.stratifier import Codes, Stratifier, positive_count
 

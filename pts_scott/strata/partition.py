@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from pts_scott._utils.rng import draw_integers
-from pts_scott.data.timeline import parse_offset, step_days
-from pts_scott.data.windows import WindowIndex
-from pts_scott.errors import quote
+from pts_scott._utils.text import quote
+from pts_scott.data.offsets import parse_offset, step_days
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.strata.policies import Calendar
 from pts_scott.strata.sorted_windows import Order, sort_windows
 from pts_scott.strata.stratifier import Codes, Stratifier, combine

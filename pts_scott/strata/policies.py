@@ -14,15 +14,14 @@ import torch
 from pandas.tseries.offsets import BaseOffset
 
 from pts_scott._utils.arguments import nearest, whole_number
-from pts_scott.data.timeline import moment_of, nanoseconds, ordinal_of, step_days
-from pts_scott.data.windows import WindowIndex
+from pts_scott._utils.text import cause, quote
+from pts_scott.data.offsets import moment_of, nanoseconds, ordinal_of, step_days
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.errors import (
     ArgumentError,
     FrequencyError,
     NotFittedError,
     StratificationError,
-    cause,
-    quote,
 )
 from pts_scott.strata.stratifier import (
     Codes,

@@ -10,7 +10,8 @@ import inspect
 from typing import Any
 
 from pts_scott._utils.arguments import nearest
-from pts_scott.errors import ArgumentError, quote
+from pts_scott._utils.text import quote
+from pts_scott.errors import ArgumentError
 from pts_scott.strata.stratifier import Stratifier
 
 NAMES = ("calendar", "periodic", "ranges", "series", "random", "finest", "kmeans")

@@ -19,13 +19,13 @@ import pandas as pd
 from gluonts.transform import MapTransformation
 
 from pts_scott._utils.arguments import whole_number
-from pts_scott.data.windows import WindowIndex, require_windows
+from pts_scott._utils.text import shorten
+from pts_scott.data.window_index import WindowIndex, require_windows
 from pts_scott.errors import (
     ArgumentError,
     DataError,
     EmptyStratumError,
     TooManyStrataError,
-    shorten,
 )
 
 if TYPE_CHECKING:

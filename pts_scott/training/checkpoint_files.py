@@ -20,6 +20,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.plugins.io import CheckpointIO
 
+from pts_scott._utils.text import cause
 from pts_scott.errors import (
     CheckpointError,
     CheckpointVersionError,
@@ -27,7 +28,6 @@ from pts_scott.errors import (
     FolderInUseError,
     ScottWarning,
     UnsafeCheckpointError,
-    cause,
 )
 from pts_scott.training.lightning_module import FORMAT, KEY, STATE
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from pts_scott._utils.spacing import evenly_spaced
-from pts_scott.data.windows import WindowIndex
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.gradients import Losses
 from pts_scott.errors import CheckpointMismatchError
 from pts_scott.strata.partition import Strata

@@ -24,12 +24,13 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from pts_scott import __version__
 from pts_scott._utils.rng import (
     Generators,
-    differ_by,
-    drawn_from,
+    changed_sources,
     global_state,
+    offset_global_seed,
     set_global_state,
 )
-from pts_scott.data.windows import Batch, WindowIndex
+from pts_scott._utils.text import cause, one_line, shorten
+from pts_scott.data.window_index import Batch, WindowIndex
 from pts_scott.engine.compiled import FusedStep, can_fuse
 from pts_scott.engine.distributed import Processes, ProcessGroup
 from pts_scott.engine.gradients import (
@@ -52,9 +53,6 @@ from pts_scott.errors import (
     ScottWarning,
     SelfCheckError,
     WindowLossError,
-    cause,
-    one_line,
-    shorten,
 )
 from pts_scott.method.output import Kept
 from pts_scott.method.scott import (
@@ -278,7 +276,7 @@ class OuterLoopModule(pl.LightningModule):
             return
         before = global_state(self.device)
         yield
-        drawn = drawn_from(before, global_state(self.device))
+        drawn = changed_sources(before, global_state(self.device))
         if drawn:
             self.gradients.stochastic = drawn
             self._train_eagerly(
@@ -493,7 +491,7 @@ class OuterLoopModule(pl.LightningModule):
             )
         # Each process drew a seed of its own if none was given: the first one's counts.
         self.generators.load_state_dict(group.gathered(self.generators.state_dict())[0])
-        differ_by(group.rank)  # dropout's masks differ
+        offset_global_seed(group.rank)  # dropout's masks differ
         self.scott.processes = group
 
     @contextmanager

@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import BaseFinetuning
 from lightning.pytorch.plugins.io import CheckpointIO
 
 from pts_scott._utils.arguments import check_names
-from pts_scott.data.windows import WindowIndex
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.gradients import Losses
 from pts_scott.engine.model_checks import check_missing_values
 from pts_scott.errors import ArgumentError, DataError

@@ -15,7 +15,7 @@ from helpers.series import wave_entries
 from helpers.training import quiet_trainer
 
 from pts_scott import Stratifier, VAREstimator, WindowIndex, datasets
-from pts_scott.data.timeline import moment_of, parse_offset
+from pts_scott.data.offsets import moment_of, parse_offset
 from pts_scott.datasets.catalogue import KNOWN
 from pts_scott.datasets.series_data import SeriesData
 from pts_scott.datasets.synthetic import synthetic_series
@@ -125,7 +125,7 @@ def test_synthetic_is_the_papers_data():
         ("exchange-rate", "'exchange-rate'.* Did you mean 'exchange_rate'"),
         ("Traffic", "Did you mean 'traffic'"),
         ("syntetic", "Did you mean 'synthetic'"),
-        ("zzz", "Known are: 'exchange_rate', 'traffic'"),
+        ("zzz", "Known names: 'exchange_rate', 'traffic'"),
         ("folder/none.csv", "no file"),
     ],
 )

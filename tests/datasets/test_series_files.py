@@ -11,7 +11,7 @@ import pytest
 from gluonts.dataset.common import ListDataset
 from helpers.series import wave_entries
 
-from pts_scott.data.timeline import parse_offset
+from pts_scott.data.offsets import parse_offset
 from pts_scott.datasets.series_files import Columns, read_entries, read_file, read_frame
 from pts_scott.errors import (
     ArgumentError,
@@ -346,7 +346,7 @@ def test_a_bad_table_is_refused_by_line_and_column(write, text, error, words):
     [
         (Columns(timestamp="timestmp"), "timestamp='timestmp'.* 'timestamp'"),
         (Columns(item_id="sensor"), "item_id='sensor': .* no such column"),
-        (Columns(target="c"), "target='c': .* Known are: 'a', 'b'"),
+        (Columns(target="c"), "target='c': .* Known names: 'a', 'b'"),
     ],
 )
 def test_a_column_that_does_not_exist_is_refused_with_the_nearest(columns, words):
@@ -432,7 +432,7 @@ def test_months_as_periods_keep_their_first_days():
         ([{"start": "2020", "target": []}], "D", DataError, "'0' have no values"),
         ([{"start": "2020", "target": [np.inf]}], "D", InfiniteValuesError, "infinite"),
         ([], "D", DataError, "no series"),
-        ([3], "D", DataError, "holds a int"),
+        ([3], "D", DataError, "of type int"),
         (
             [{"start": pd.Period("2020", "D"), "target": [1.0]}],
             "h",

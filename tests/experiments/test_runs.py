@@ -13,7 +13,7 @@ import torch
 from gluonts.evaluation import Evaluator, make_evaluation_predictions
 
 from pts_scott import WindowIndex
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.rng import isolated_rng
 from pts_scott.errors import ConfigError, FileLayoutError, ScottError
 from pts_scott.experiments import runs as module
 from pts_scott.experiments.config_files import load_experiment
@@ -203,7 +203,7 @@ def test_the_backtest_is_gluonts_own(setting):
     run = perform(setting, "SGD", seed=0)
     series = setting.split.backtest
     ours = backtest(run.predictor, series, samples=20, seed=0)
-    with isolated(0, torch.device("cpu")):
+    with isolated_rng(0, torch.device("cpu")):
         forecasts, truth = make_evaluation_predictions(
             series.dataset(), predictor=run.predictor, num_samples=20
         )

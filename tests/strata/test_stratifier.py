@@ -11,11 +11,11 @@ import pytest
 from gluonts.core import serde
 from gluonts.dataset.common import ListDataset
 from gluonts.transform import AddObservedValuesIndicator, Chain
+from helpers.calendar_steps import moments, next_business_day, plain_steps
+from helpers.instances import splitter
 from helpers.series import dataset, wave_windows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_timeline import moments, next_business_day, plain_steps
-from test_windows import splitter
 
 from pts_scott import Stratifier, WindowIndex
 from pts_scott.datasets.synthetic import synthetic_stratifier, synthetic_windows
