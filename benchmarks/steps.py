@@ -36,8 +36,10 @@ from pts_scott import ScottTrainer, Stratifier, WindowIndex
 from pts_scott._utils.rng import Generators
 from pts_scott.backends import backend
 from pts_scott.engine.compiled import FusedStep
-from pts_scott.engine.gradients import Gradients, Losses
-from pts_scott.method.scott import Scott, Settings, WindowDraws
+from pts_scott.engine.gradients import Gradients
+from pts_scott.engine.losses import Losses
+from pts_scott.method.hyperparameters import Hyperparameters
+from pts_scott.method.scott import Scott, WindowDraws
 from pts_scott.models.networks import LSTMNetwork, VARNetwork
 from pts_scott.strata.partition import Strata
 from pts_scott.training.lightning_module import OuterLoopModule
@@ -310,7 +312,7 @@ class Engine:
         losses = Losses(model.make())
         gradients = Gradients(losses, compiled=compiled)
         optimizer = torch.optim.Adam(gradients.parameters, **OPTIONS)
-        settings = Settings(
+        settings = Hyperparameters(
             method=method, batch_size=size, inner_steps=INNER_STEPS, gamma=None
         )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pts_scott.data.arrow import ArrowDataset
-    from pts_scott.data.windows import WindowIndex
+    from pts_scott.data.window_index import WindowIndex
     from pts_scott.errors import ScottError
     from pts_scott.models.estimators import (
         LSTMEstimator,
@@ -53,7 +53,7 @@ _MODULES = {
     "Strata": "strata.partition",
     "Stratifier": "strata.stratifier",
     "VAREstimator": "models.estimators",
-    "WindowIndex": "data.windows",
+    "WindowIndex": "data.window_index",
     "load_predictor": "models.predictors",
     "with_scott": "models.with_scott",
 }

@@ -1,20 +1,20 @@
-"""The errors and warnings of this package: one base, one class for each kind of mistake.
+"""The errors and warnings of this package: one base class, one class per kind of mistake.
 
-Every message says what was given, what was expected and how to put it right.
+Every message says what was given, what was expected and how to fix it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class ScottError(Exception):
-    """Base of every error that ``pts_scott`` raises on purpose."""
+    """Base class of every error that ``pts_scott`` raises on purpose."""
 
 
 class ScottWarning(UserWarning):
-    """Category of every warning that ``pts_scott`` gives."""
+    """Category of every warning that ``pts_scott`` issues."""
 
 
 class FaultWarning(ScottWarning):
@@ -22,15 +22,15 @@ class FaultWarning(ScottWarning):
 
 
 class ArgumentError(ScottError, ValueError):
-    """An argument has a value that it cannot have."""
+    """An argument has an invalid value."""
 
 
 class UnknownArgumentError(ScottError, TypeError):
-    """An argument has a name that does not exist."""
+    """An argument name does not exist."""
 
 
 class ConfigError(ScottError, ValueError):
-    """A configuration has a key or a value that it cannot have."""
+    """A configuration has an unknown key or an invalid value."""
 
 
 class MissingExtraError(ScottError, ImportError):
@@ -43,7 +43,7 @@ class DataError(ScottError, ValueError):
 
 @contextmanager
 def about_validation_data() -> Iterator[None]:
-    """A block in which errors about data say that validation data are meant."""
+    """Prefix errors about data with the words "validation data"."""
     try:
         yield
     except DataError as error:
@@ -59,7 +59,7 @@ class ShortSeriesError(DataError):
 
 
 class MissingValuesError(DataError):
-    """A target is missing where the model has no mask for it."""
+    """A target is missing where the model cannot mask it."""
 
 
 class InfiniteValuesError(DataError):
@@ -67,15 +67,15 @@ class InfiniteValuesError(DataError):
 
 
 class DatasetNotFoundError(DataError):
-    """A dataset is neither known by name, nor in the folder, nor a file."""
+    """A dataset is neither a known name, nor in the data folder, nor a file."""
 
 
 class FileLayoutError(DataError):
-    """A data file does not have the layout that it is read with."""
+    """A data file does not have the expected layout."""
 
 
 class ConstantSeriesError(DataError):
-    """A series has one value only, so there is nothing to learn from it."""
+    """A series is constant, so there is nothing to learn from it."""
 
 
 class SplitError(DataError):
@@ -83,7 +83,7 @@ class SplitError(DataError):
 
 
 class FrequencyError(DataError):
-    """A frequency is unknown, or unfit for what is asked of it."""
+    """A frequency is unknown, or unsuitable for the requested operation."""
 
 
 class MixedFrequencyError(FrequencyError):
@@ -91,11 +91,11 @@ class MixedFrequencyError(FrequencyError):
 
 
 class StratificationError(ScottError, ValueError):
-    """The windows cannot be stratified as asked."""
+    """The windows cannot be stratified as requested."""
 
 
 class EmptyStratumError(StratificationError):
-    """A stratum that the policy announces gets no window."""
+    """A stratum that the policy declares contains no window."""
 
 
 class TooManyStrataError(StratificationError):
@@ -107,7 +107,7 @@ class NotFittedError(StratificationError):
 
 
 class ModelError(ScottError, ValueError):
-    """The model breaks an assumption of the method."""
+    """The model violates an assumption of the method."""
 
 
 class BatchNormError(ModelError):
@@ -115,11 +115,11 @@ class BatchNormError(ModelError):
 
 
 class WindowLossError(ModelError):
-    """The model does not give one loss for each window."""
+    """The model does not return one loss per window."""
 
 
 class BatchCoupledLossError(ModelError):
-    """The loss of a window changes with what shares its batch."""
+    """The loss of a window depends on the other windows of its batch."""
 
 
 class SelfCheckError(ModelError):
@@ -131,11 +131,11 @@ class HiddenParameterError(SelfCheckError):
 
 
 class UnrepeatableLossError(SelfCheckError):
-    """A pass over the same windows gives other losses when it is repeated."""
+    """A repeated pass over the same windows returns different losses."""
 
 
 class CompilationError(ScottError):
-    """A run that was to be compiled was not."""
+    """A run that required compilation was not compiled."""
 
 
 class DivergenceError(ScottError):
@@ -143,15 +143,15 @@ class DivergenceError(ScottError):
 
 
 class ProcessError(ScottError):
-    """Of several processes that train together, one is lost."""
+    """One of several processes that train together was lost."""
 
 
 class CheckpointError(ScottError):
-    """A checkpoint cannot be written, or is not there."""
+    """A checkpoint cannot be written, or does not exist."""
 
 
 class DamagedCheckpointError(CheckpointError):
-    """A checkpoint is not whole."""
+    """A checkpoint is incomplete or corrupt."""
 
 
 class FolderInUseError(CheckpointError):
@@ -159,7 +159,7 @@ class FolderInUseError(CheckpointError):
 
 
 class UnsafeCheckpointError(CheckpointError):
-    """A checkpoint holds what could run code when it is read."""
+    """A checkpoint contains objects that could run code when loaded."""
 
 
 class CheckpointVersionError(CheckpointError):
@@ -171,38 +171,12 @@ class CheckpointMismatchError(CheckpointError):
 
 
 class PredictorError(ScottError):
-    """A predictor is not there, or cannot be made from its files here."""
+    """A predictor does not exist, or cannot be created from its files here."""
 
 
 class DamagedPredictorError(PredictorError):
-    """A file of a predictor is not whole."""
+    """A file of a predictor is incomplete or corrupt."""
 
 
 class UnsafePredictorError(PredictorError):
-    """A predictor names, or holds, what could run code when it is read."""
-
-
-def quote(value: object, limit: int = 80) -> str:
-    """A value as it is written, for a message; only the begin of a long one."""
-    text = repr(value)
-    if len(text) <= limit:
-        return text
-    return f"{text[:limit]}… ({len(text)} characters)"
-
-
-def one_line(error: BaseException, limit: int = 300) -> str:
-    """The message of somebody else's error, for a message of ours."""
-    text = " ".join(str(error).split()).rstrip(".")
-    return text if len(text) <= limit else f"{text[:limit]}…"
-
-
-def cause(error: BaseException) -> str:
-    """The class and the message of somebody else's error, for a message of ours."""
-    text = one_line(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def shorten(items: Sequence[object], limit: int = 5) -> str:
-    """The first few of a long list, for a message: ``'a', 'b', … (7 in all)``."""
-    shown = ", ".join(map(quote, items[:limit]))
-    return shown if len(items) <= limit else f"{shown}, … ({len(items)} in all)"
+    """A predictor names or contains objects that could run code when loaded."""

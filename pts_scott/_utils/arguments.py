@@ -1,4 +1,4 @@
-"""Checks of a user's arguments, made once, where the value enters."""
+"""Checks of user arguments, made once, where the value enters."""
 
 from __future__ import annotations
 
@@ -7,29 +7,32 @@ import functools
 import inspect
 import math
 import numbers
-import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from pts_scott.errors import ArgumentError, ScottWarning, UnknownArgumentError
+from pts_scott.errors import ArgumentError, UnknownArgumentError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A sentence naming the known word nearest to ``name``, or all of them."""
+    """Return a sentence that suggests the known name most like ``name``, or lists all."""
     known = list(known)
+    return _suggestion(name, known) or f"Known names: {', '.join(map(repr, known))}."
+
+
+def _suggestion(name: str, known: list[str]) -> str | None:
     plain = {word.lower(): word for word in known}
     initials = {"".join(part[0] for part in w.split("_")): w for w in known}
     close = difflib.get_close_matches(name.lower(), plain, n=1, cutoff=0.5)
     if close or name in initials:
         word = plain[close[0]] if close else initials[name]
         return f"Did you mean {word!r}?"
-    return f"Known are: {', '.join(map(repr, known))}."
+    return None
 
 
 def check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse arguments that do not exist, with the nearest known name."""
+    """Raise if an argument name does not exist, and suggest the most similar one."""
     known = list(known)
     for name in given:
         if name not in known:
@@ -39,9 +42,9 @@ def check_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
 
 
 def named_arguments(init: F) -> F:
-    """Make an ``__init__`` refuse unknown arguments with the nearest known name.
+    """Make an ``__init__`` check argument names, and suggest the most similar one.
 
-    The arguments that were given are in ``given_arguments`` when it is called.
+    When ``init`` is called, ``self.given_arguments`` holds the arguments that were given.
     """
     known = [name for name in inspect.signature(init).parameters if name != "self"]
 
@@ -54,37 +57,22 @@ def named_arguments(init: F) -> F:
     return wrapper  # type: ignore[return-value]
 
 
-#: Arguments of the libraries' data loaders that mean nothing where nothing is loaded.
-LOADER_ARGUMENTS = ("num_workers", "prefetch_factor", "shuffle_buffer_length")
-
-
-def warn_unused_loader(given: Mapping[str, Any], stacklevel: int = 4) -> None:
-    """Warn of loader arguments that have no effect, in one sentence."""
-    unused = [f"{k}={given[k]!r}" for k in LOADER_ARGUMENTS if given.get(k)]
-    if unused:
-        warnings.warn(
-            f"{', '.join(unused)} {'have' if len(unused) > 1 else 'has'} no effect: "
-            "windows are drawn uniformly and gathered as tensors, without a data loader.",
-            ScottWarning,
-            stacklevel=stacklevel,
-        )
-
-
 def one_of(name: str, value: object, allowed: Iterable[str]) -> str:
-    """``value`` if it is one of the allowed words."""
+    """Return ``value`` if it is one of the allowed words; raise otherwise."""
     allowed = list(allowed)
     if not isinstance(value, str) or value not in allowed:
         words = ", ".join(map(repr, allowed))
-        hint = f" {nearest(value, allowed)}" if isinstance(value, str) else ""
-        hint = "" if "Known are" in hint else hint
-        raise ArgumentError(f"{name}={value!r}: expected one of {words}.{hint}")
+        hint = _suggestion(value, allowed) if isinstance(value, str) else None
+        raise ArgumentError(
+            f"{name}={value!r}: expected one of {words}.{f' {hint}' if hint else ''}"
+        )
     return value
 
 
 def whole_number(
     name: str, value: object, minimum: int = 1, maximum: int | None = None
 ) -> int:
-    """``value`` as an int of at least ``minimum``."""
+    """Return ``value`` as an int from ``minimum`` to ``maximum``; raise otherwise."""
     whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     number = int(value) if whole else minimum - 1  # type: ignore[call-overload]
     if number < minimum or (maximum is not None and number > maximum):
@@ -96,17 +84,17 @@ def whole_number(
 
 
 def whole_numbers(name: str, values: object) -> list[int]:
-    """``values`` as a list of at least one int of at least one."""
+    """Return ``values`` as a non-empty list of positive ints; raise otherwise."""
     if isinstance(values, str | numbers.Number) or not isinstance(values, Iterable):
         raise ArgumentError(f"{name}={values!r}: expected a list of whole numbers.")
-    numbers_given = [whole_number(name, value) for value in values]
-    if not numbers_given:
+    checked = [whole_number(name, value) for value in values]
+    if not checked:
         raise ArgumentError(f"{name} is empty: give at least one number.")
-    return numbers_given
+    return checked
 
 
 def switch(name: str, value: object) -> bool:
-    """``value`` if it is True or False."""
+    """Return ``value`` if it is True or False; raise otherwise."""
     if not isinstance(value, bool):
         raise ArgumentError(f"{name}={value!r}: expected True or False.")
     return value
@@ -120,9 +108,9 @@ def real_number(
     *,
     exclusive: bool = False,
 ) -> float:
-    """``value`` as a finite float between ``minimum`` and ``maximum``.
+    """Return ``value`` as a finite float in the given range; raise otherwise.
 
-    With ``exclusive`` the minimum itself is refused.
+    With ``exclusive``, the minimum itself is not allowed.
     """
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     number = float(value) if real else math.nan  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Random numbers: one seed, a generator for each use, and global state left alone."""
+"""Random numbers: one seed, one generator per use, and global state left untouched."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import torch
 
 @dataclass(frozen=True)
 class Generators:
-    """One stream of random numbers for each use.
+    """One stream of random numbers per use.
 
-    They are apart so that methods which need more numbers of one kind still see
-    the same numbers of the others: SVRG draws no anchor, and its mini-batches are
-    those of SCott all the same.
+    With separate streams, a method that draws more numbers of one kind still sees the
+    same numbers of the others: SVRG draws no anchor, yet its mini-batches are those of
+    SCott.
     """
 
     anchor: torch.Generator
@@ -28,7 +28,7 @@ class Generators:
 
     @classmethod
     def from_seed(cls, seed: int, device: torch.device | str = "cpu") -> Generators:
-        """Four independent streams; those that draw windows live on ``device``."""
+        """Create four independent streams; those that draw windows live on ``device``."""
         seeds = np.random.SeedSequence(seed).generate_state(4, dtype=np.uint64)
         places = (device, device, "cpu", "cpu")
         return cls(
@@ -36,45 +36,43 @@ class Generators:
         )
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Where each stream is."""
+        """Return the position of each stream."""
         return {f.name: getattr(self, f.name).get_state() for f in fields(self)}
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Go on from there."""
+        """Set each stream to a position that `state_dict` returned."""
         for name, value in state.items():
             getattr(self, name).set_state(value)
 
 
 def _generator(seed: int, device: torch.device | str) -> torch.Generator:
-    # The meta device has no generator of its own and takes the CPU's.
+    # The meta device has no generator: use the CPU's.
     place = draw_device(torch.device(device))
     place = torch.device("cpu") if place.type == "meta" else place
     return torch.Generator(place).manual_seed(seed % 2**63)
 
 
 def fresh_seed() -> int:
-    """A seed from the operating system, for those who give none."""
+    """Return a seed from the operating system, for a user who gives none."""
     return int(np.random.SeedSequence().generate_state(1)[0])
 
 
 @contextlib.contextmanager
-def isolated(seed: int, device: torch.device) -> Iterator[None]:
-    """Run a block on global random state of its own, then restore the old state.
+def isolated_rng(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed the global random state, and restore the previous state on exit.
 
-    Initial weights and dropout come from torch's global generator, which no
-    library lets us replace. Inside this block it depends on ``seed`` alone, and
-    after it nothing has changed for the caller.
+    Initial weights and dropout come from torch's global generator, which no library
+    lets us replace. Within the context it depends on ``seed`` alone, and afterwards
+    nothing has changed for the caller.
     """
-    with undrawn(device):
-        torch.manual_seed(seed)
-        np.random.seed(seed % 2**32)
-        random.seed(seed)
+    with preserved_rng(device):
+        _seed_global_state(seed)
         yield
 
 
 @contextlib.contextmanager
-def undrawn(device: torch.device) -> Iterator[None]:
-    """Restore the global random state on exit, as if the block had drawn nothing."""
+def preserved_rng(device: torch.device) -> Iterator[None]:
+    """Restore the global random state on exit, as if nothing had been drawn."""
     before = global_state(device)
     try:
         yield
@@ -82,9 +80,12 @@ def undrawn(device: torch.device) -> Iterator[None]:
         set_global_state(before, device)
 
 
-def differ_by(rank: int) -> None:
-    """Give each of several processes its own global random numbers."""
-    seed = torch.initial_seed() + rank
+def offset_global_seed(rank: int) -> None:
+    """Add the rank to the global seed, so that processes draw different numbers."""
+    _seed_global_state(torch.initial_seed() + rank)
+
+
+def _seed_global_state(seed: int) -> None:
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
@@ -110,7 +111,7 @@ def global_state(
         "torch": torch.get_rng_state,
         "device": lambda: _device_rng(device).get_rng_state(*_place(device)),
         "numpy": _numpy_state,
-        "python": lambda: _as_list(random.getstate()),
+        "python": _python_state,
     }
     if device.type in ("cpu", "meta"):
         del read["device"]
@@ -131,8 +132,10 @@ def set_global_state(state: Mapping[str, Any], device: torch.device) -> None:
         random.setstate((version, tuple(words), gauss))
 
 
-def drawn_from(before: Mapping[str, Any], after: Mapping[str, Any]) -> frozenset[str]:
-    """Name the generators whose state differs between two `global_state` results."""
+def changed_sources(
+    before: Mapping[str, Any], after: Mapping[str, Any]
+) -> frozenset[str]:
+    """Return the generators whose state differs between two `global_state` results."""
     return frozenset(name for name in before if not _same(before[name], after[name]))
 
 
@@ -150,8 +153,8 @@ def _numpy_state() -> list[Any]:
     return [kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), *rest]
 
 
-def _as_list(state: tuple[Any, ...]) -> list[Any]:
-    version, words, gauss = state
+def _python_state() -> list[Any]:
+    version, words, gauss = random.getstate()
     return [version, list(words), gauss]
 
 
@@ -160,7 +163,7 @@ def _device_rng(device: torch.device) -> Any:
 
 
 def _place(device: torch.device) -> tuple[torch.device, ...]:
-    return () if device.type == "mps" else (device,)  # there is one MPS device only
+    return () if device.type == "mps" else (device,)  # there is only one MPS device
 
 
 def draw_integers(
@@ -173,7 +176,7 @@ def draw_integers(
 
     ``torch.randint`` takes the remainder of 32 random bits, which favours small
     numbers: with a limit of 2e8, the first 94,967,296 come up in 48.66 % of all draws
-    and not in 47.48 %.
+    instead of 47.48 %.
 
     Parameters
     ----------
@@ -182,9 +185,9 @@ def draw_integers(
     shape
         Shape of the result.
     generator
-        Where the random bits come from.
+        Source of the random bits.
     device
-        Where the result is used.
+        Device of the result.
     """
     place = draw_device(device)
     unit = torch.rand(shape, generator=generator, dtype=torch.float64, device=place)
@@ -193,5 +196,5 @@ def draw_integers(
 
 
 def draw_device(device: torch.device) -> torch.device:
-    """Return where random numbers for a device are drawn: MPS has no float64."""
+    """Return the device on which numbers for ``device`` are drawn: MPS has no float64."""
     return torch.device("cpu") if device.type == "mps" else device

@@ -23,8 +23,8 @@ from gluonts.transform import (
 )
 from torch import nn
 
-from pts_scott._utils.arguments import check_names, warn_unused_loader
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.arguments import check_names
+from pts_scott._utils.rng import isolated_rng
 from pts_scott.backends.gluonts_losses import (
     LibraryLosses,
     NPTSLosses,
@@ -33,7 +33,8 @@ from pts_scott.backends.gluonts_losses import (
     mark_as_seen,
     model_of,
 )
-from pts_scott.data.pipelines import Pipeline, prepared
+from pts_scott.data.loader_arguments import warn_unused_loader
+from pts_scott.data.pipeline import Pipeline, prepared_entries
 from pts_scott.errors import ArgumentError, about_validation_data
 from pts_scott.models.networks import NBEATSNetwork
 
@@ -149,7 +150,7 @@ def train_model(
     trainer = estimator.trainer
     seed = trainer.next_seed()
     transformation = estimator.create_transformation()
-    with isolated(seed, trainer.device):
+    with isolated_rng(seed, trainer.device):
         module = estimator.create_lightning_module()
         if from_predictor is not None:
             module.load_state_dict(from_predictor.network.state_dict())
@@ -225,7 +226,7 @@ def _train_npts(
         with about_validation_data():
             validation = pipeline.windows(validation_data).last()
     seed = trainer.next_seed()
-    with isolated(seed, trainer.device):
+    with isolated_rng(seed, trainer.device):
         network: nn.Module = estimator.network_type(
             context_length=estimator.context_length,
             num_hidden_nodes=estimator.num_hidden_nodes,
@@ -286,7 +287,7 @@ class _ReadOnce:
             self._rounds += 1
             if self._rounds > 1:
                 raise self._EndError
-        yield from prepared(self._dataset, [self._transformation])
+        yield from prepared_entries(self._dataset, [self._transformation])
 
     def round(self, stream: Iterable[Any]) -> Iterator[Any]:
         """The entries of a stream that goes round in this dataset, each once."""

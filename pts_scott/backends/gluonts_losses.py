@@ -13,10 +13,13 @@ from gluonts.torch.model.mqf2.module import MQF2MultiHorizonModel
 from gluonts.torch.scaler import MeanScaler
 from torch import Tensor, nn
 
-from pts_scott._utils.rng import isolated
-from pts_scott.data.windows import WindowIndex, spread
-from pts_scott.engine.gradients import Buffers, loss_fields
-from pts_scott.errors import ModelError, ScottWarning, WindowLossError, cause
+from pts_scott._utils.rng import isolated_rng
+from pts_scott._utils.spacing import evenly_spaced
+from pts_scott._utils.text import cause
+from pts_scott.data.window_index import WindowIndex
+from pts_scott.engine.buffers import Buffers
+from pts_scott.engine.losses import loss_fields
+from pts_scott.errors import ModelError, ScottWarning, WindowLossError
 
 STATISTICS = 1024  # windows, for what is taken from the data before training
 
@@ -82,7 +85,7 @@ class LibraryLosses(nn.Module):
 
 def some_windows(windows: WindowIndex, fields: Sequence[str]) -> Any:
     """Many windows, spread evenly."""
-    return windows.gather(spread(len(windows), STATISTICS), fields)
+    return windows.gather(evenly_spaced(len(windows), STATISTICS), fields)
 
 
 class NPTSLosses(nn.Module):
@@ -184,11 +187,11 @@ def _check_training_step(module: Any, network: LibraryLosses, batch: Any) -> Non
     device = next(iter(own.values())).device
     buffers = Buffers(module)
     with torch.no_grad():
-        with isolated(0, device):
+        with isolated_rng(0, device):
             found = network.loss(**own).mean()
         buffers.restore()
         try:
-            with isolated(0, device):
+            with isolated_rng(0, device):
                 expected = module.training_step(batch, 0)
         except Exception as error:
             raise WindowLossError(

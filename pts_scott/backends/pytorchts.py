@@ -20,12 +20,12 @@ from pts.model.simple_feedforward import SimpleFeedForwardPredictionNetwork
 from pts.modules import StudentTOutput
 from torch import Tensor, nn
 
-from pts_scott._utils.arguments import warn_unused_loader
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.rng import isolated_rng
+from pts_scott._utils.spacing import evenly_spaced
 from pts_scott.backends.pytorchts_losses import ContextScaler, LibraryLosses
-from pts_scott.data.instances import InstanceIndex
-from pts_scott.data.pipelines import Pipeline
-from pts_scott.data.windows import spread
+from pts_scott.data.instance_index import InstanceIndex
+from pts_scott.data.loader_arguments import warn_unused_loader
+from pts_scott.data.pipeline import Pipeline
 from pts_scott.errors import about_validation_data
 from pts_scott.models.networks import NBEATSHead, observed_mean
 
@@ -81,7 +81,7 @@ class TrainerBase(Trainer):  # type: ignore[misc]
                 validation = _windows_behind(validation_iter)
         network = LibraryLosses(net)
         place = self.device  # type: ignore[attr-defined]
-        some = windows.to(place).gather(spread(len(windows), STATISTICS).to(place))
+        some = windows.to(place).gather(evenly_spaced(len(windows), STATISTICS).to(place))
         network.fit_statistics(some)
         self.fit(network, windows, validation)  # type: ignore[attr-defined]
 
@@ -246,7 +246,7 @@ def train_model(
     warn_unused_loader({k: v for k, v in loader.items() if k != "prefetch_factor"})
     loader.update(num_workers=0, prefetch_factor=None)
     trainer = estimator.trainer
-    with isolated(trainer.next_seed(), trainer.device):  # of initial weights, too
+    with isolated_rng(trainer.next_seed(), trainer.device):  # of initial weights, too
         output = estimator.library_estimator.train_model(
             estimator, training_data, validation_data, **loader
         )
@@ -280,7 +280,7 @@ class RebuiltPredictor(PyTorchPredictor):  # type: ignore[misc]
     @classmethod
     def _made(cls, estimator: Any, device: torch.device) -> PyTorchPredictor:
         """An untrained predictor of an estimator."""
-        with isolated(0, device):
+        with isolated_rng(0, device):
             network = estimator.create_training_network(device)
             transformation = estimator.create_transformation()
             return estimator.create_predictor(transformation, network, device)

@@ -1,8 +1,8 @@
-"""Series in an Arrow file, read where they lie on disk.
+"""Series in an Arrow file, mapped into memory instead of read.
 
-A dataset that does not fit in memory is mapped into it: the whole file is seen as one
-tensor of numbers, and a window is gathered from the rows where its series lies. The
-operating system fetches what is touched.
+For datasets that do not fit in memory: the whole file is one tensor of numbers, a window
+is gathered from the rows of its series, and the operating system loads the pages that are
+used.
 """
 
 from __future__ import annotations
@@ -15,17 +15,12 @@ import numpy as np
 import torch
 from gluonts.dataset.common import ProcessDataEntry
 
-from pts_scott.data.timeline import Timeline, frequency_of, parse_offset
+from pts_scott._utils.text import cause, one_line, quote
+from pts_scott.data.offsets import frequency_of, parse_offset
+from pts_scott.data.series_store import SeriesStore
+from pts_scott.data.timeline import Timeline
 from pts_scott.data.validation import entries_of, read_field
-from pts_scott.data.windows import SeriesStore
-from pts_scott.errors import (
-    ArgumentError,
-    DataError,
-    EmptyDatasetError,
-    cause,
-    one_line,
-    quote,
-)
+from pts_scott.errors import ArgumentError, DataError, EmptyDatasetError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -36,13 +31,13 @@ MAGIC = b"ARROW1"
 class ArrowDataset:
     """A GluonTS dataset in an Arrow file that is mapped into memory, not read.
 
-    Entries have ``item_id``, ``start`` and ``target``; other columns are left out.
+    Entries have ``item_id``, ``start`` and ``target``; other columns are ignored.
 
     Parameters
     ----------
     path
-        A file as GluonTS' ``ArrowWriter`` writes it: Arrow's random access format, not
-        compressed, with columns ``target`` (lists of float32 or float64), ``start``,
+        A file as GluonTS' ``ArrowWriter`` writes it: Arrow's random access format,
+        uncompressed, with columns ``target`` (lists of float32 or float64), ``start``,
         and ``item_id`` if series have names.
     freq
         Frequency of the series, as pandas spells it.
@@ -60,6 +55,11 @@ class ArrowDataset:
         self.freq = freq
         parse_offset(freq)
         arrow = _pyarrow()
+        self._check_format()
+        self._open(arrow)
+        self._check_columns()
+
+    def _check_format(self) -> None:
         if not self.path.is_file():
             raise DataError(f"there is no file {str(self.path)!r}.")
         with self.path.open("rb") as file:
@@ -69,17 +69,22 @@ class ArrowDataset:
                     "with gluonts.dataset.arrow.ArrowWriter(stream=False), or read it "
                     "into memory as a list."
                 )
-        # The buffer covers the file; columns are views of it, so addresses tell places.
+
+    def _open(self, arrow: Any) -> None:
+        # The buffer covers the file, and columns are views of it: the address of a column
+        # gives its position in the file.
         self._buffer = arrow.memory_map(str(self.path)).read_buffer()
         try:
             self._reader = arrow.ipc.open_file(arrow.BufferReader(self._buffer))
             for batch in self._batches():
-                batch.validate(full=True)  # or offsets could lead out of the file
+                batch.validate(full=True)  # offsets could point outside the file
         except (arrow.ArrowException, OSError) as error:
             raise DataError(
-                f"{self.path.name} is not a whole Arrow file ({one_line(error)}); write "
-                "it again."
+                f"{self.path.name} is not a complete Arrow file ({one_line(error)}); "
+                "write it again."
             ) from error
+
+    def _check_columns(self) -> None:
         names = self._reader.schema.names
         for name in ("target", "start"):
             if name not in names:
@@ -118,11 +123,11 @@ class ArrowDataset:
             yield self._reader.get_batch(number)
 
     def __len__(self) -> int:
-        """The number of series."""
+        """Return the number of series."""
         return sum(batch.num_rows for batch in self._batches())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The entries, as GluonTS' predictors and evaluation want them."""
+        """Iterate over the entries, as GluonTS' predictors and evaluation expect them."""
         process = ProcessDataEntry(self.freq)
         position = 0
         for batch in self._batches():
@@ -133,16 +138,16 @@ class ArrowDataset:
             position += batch.num_rows
 
     def _starts(self, batch: pyarrow.RecordBatch) -> Iterator[Any]:
-        """The starts as GluonTS reads them; many series share one."""
+        """Iterate over the starts as GluonTS reads them; many series share one."""
         process = ProcessDataEntry(self.freq)
         seen: dict[Any, Any] = {}
         for start in batch.column("start").to_pandas():
             try:
                 if start not in seen:
                     seen[start] = process({"start": start, "target": [0.0]})["start"]
-            except Exception as error:  # whatever pandas says to what is no date
+            except Exception as error:  # pandas raises many types for invalid dates
                 raise DataError(
-                    f"{self.path.name} has a start {quote(start)}, which is no date "
+                    f"{self.path.name} has a start {quote(start)}, which is not a date "
                     f"({cause(error)}); write it as 2024-01-31 or 2024-01-31 13:00."
                 ) from error
             yield seen[start]
@@ -157,7 +162,7 @@ class ArrowDataset:
         ]
 
     def series_store(self, freq: Any, dtype: torch.dtype) -> SeriesStore:
-        """The series where they lie, for the window index."""
+        """Return the series as views of the file, for the window index."""
         begins: list[np.ndarray] = []
         lengths: list[np.ndarray] = []
         starts: list[Any] = []
@@ -189,7 +194,7 @@ class ArrowDataset:
         ).checked()
 
     def _row(self, values: pyarrow.Array) -> int:
-        """The row of the file, seen as numbers, at which the values of a batch begin."""
+        """Return the first row of a batch's values in the file as a tensor."""
         if len(values) == 0:  # a batch of empty series, or of none
             return 0
         place = values.buffers()[1].address - self._buffer.address
@@ -201,18 +206,18 @@ class ArrowDataset:
         return int(place) // self._type.itemsize + int(values.offset)
 
 
-def mapped(dataset: Any, freq: str) -> Any:
-    """GluonTS' own Arrow datasets as mapped ones; everything else as it is."""
+def map_if_arrow(dataset: Any, freq: str) -> Any:
+    """Return one of GluonTS' Arrow datasets as a mapped one, any other unchanged."""
     file = dataset
     processed = isinstance(getattr(dataset, "fn", None), ProcessDataEntry)
     if processed:
-        file = dataset.iterable  # GluonTS' FileDataset: entries of a file, processed
+        file = dataset.iterable  # GluonTS' FileDataset: processed entries of a file
     kind = type(file)
     if (kind.__module__, kind.__name__) != ("gluonts.dataset.arrow.file", "ArrowFile"):
         return dataset
     if processed and not _has_frequency(dataset, freq):
         return dataset
-    if file._start or file._take is not None:  # a part of the file
+    if file._start or file._take is not None:  # only a part of the file
         return dataset
     try:
         return ArrowDataset(file.path, freq)
@@ -221,7 +226,7 @@ def mapped(dataset: Any, freq: str) -> Any:
 
 
 def _has_frequency(dataset: Any, freq: str) -> bool:
-    """Whether the first entry starts with this frequency; if not, reading will say so."""
+    """Return whether the first entry has this frequency; if not, reading raises."""
     first = next(entries_of(dataset), None)
     return first is None or frequency_of(read_field(first, "start", "0")) == frequency_of(
         ProcessDataEntry(freq)({"start": "2000-01-01", "target": [0.0]})["start"]

@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from pts_scott._utils.arguments import nearest, one_of, whole_number
+from pts_scott._utils.text import one_line, quote, shorten
 from pts_scott.datasets.columns import Columns
 from pts_scott.datasets.downloads import download
 from pts_scott.datasets.entries import series_from_entries
@@ -37,9 +38,6 @@ from pts_scott.errors import (
     EmptyDatasetError,
     FileLayoutError,
     ScottWarning,
-    one_line,
-    quote,
-    shorten,
 )
 
 CONSTANT = ("error", "drop", "keep")

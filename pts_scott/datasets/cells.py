@@ -7,8 +7,9 @@ import warnings
 import numpy as np
 import pandas as pd
 
+from pts_scott._utils.text import quote
 from pts_scott.datasets.raw_series import Source
-from pts_scott.errors import FileLayoutError, InfiniteValuesError, quote
+from pts_scott.errors import FileLayoutError, InfiniteValuesError
 
 
 def reject_objects(frame: pd.DataFrame, source: Source) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from pts_scott._utils.arguments import nearest
-from pts_scott.errors import ArgumentError, FileLayoutError, shorten
+from pts_scott._utils.text import shorten
+from pts_scott.errors import ArgumentError, FileLayoutError
 
 TIMESTAMPS = ("timestamp", "date", "ds", "time")
 ITEM_IDS = ("item_id", "unique_id")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from pts_scott._utils.text import quote, shorten
 from pts_scott.data.timeline import Timeline
 from pts_scott.datasets.formatting import format_moment, format_size, format_steps
-from pts_scott.errors import quote, shorten
 
 if TYPE_CHECKING:
     from pts_scott.datasets.series_data import SeriesData

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pts_scott.data.timeline import moment_of
+from pts_scott.data.offsets import moment_of
 from pts_scott.datasets.known import FOLDER_VARIABLE, KnownDataset
 from pts_scott.datasets.raw_series import RawSeries
 from pts_scott.datasets.series_data import SeriesData

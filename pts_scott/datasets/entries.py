@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from pts_scott.data.timeline import frequency_of
-from pts_scott.data.windows import SeriesStore
+from pts_scott._utils.text import shorten
+from pts_scott.data.offsets import frequency_of
+from pts_scott.data.series_store import SeriesStore
 from pts_scott.datasets.columns import repeated_names
 from pts_scott.datasets.frequency import timestamp_frequency
 from pts_scott.datasets.raw_series import RawSeries
-from pts_scott.errors import DataError, shorten
+from pts_scott.errors import DataError
 
 
 def series_from_entries(

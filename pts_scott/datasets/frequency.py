@@ -10,9 +10,10 @@ import pandas as pd
 from gluonts.dataset.common import ListDataset
 from pandas.tseries.offsets import BusinessDay, Tick
 
-from pts_scott.data.timeline import nanoseconds, parse_offset
+from pts_scott._utils.text import shorten
+from pts_scott.data.offsets import nanoseconds, parse_offset
 from pts_scott.datasets.raw_series import Source
-from pts_scott.errors import FileLayoutError, FrequencyError, shorten
+from pts_scott.errors import FileLayoutError, FrequencyError
 
 MAX_STEPS_PER_ROW = 1000  # a frequency that yields more is wrong
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pts_scott.data.timeline import moment_of
+from pts_scott._utils.text import one_line
+from pts_scott.data.offsets import moment_of
 from pts_scott.datasets.cells import check_finite, numeric_rows
 from pts_scott.datasets.columns import Columns, check_unique
 from pts_scott.datasets.frequency import timestamp_frequency
@@ -24,7 +25,6 @@ from pts_scott.errors import (
     DatasetNotFoundError,
     FileLayoutError,
     MissingExtraError,
-    one_line,
 )
 
 SUFFIXES = (".txt", ".txt.gz", ".csv", ".csv.gz", ".parquet")

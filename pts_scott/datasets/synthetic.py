@@ -12,7 +12,7 @@ import numpy as np
 from gluonts.dataset.common import ListDataset
 
 from pts_scott._utils.arguments import whole_number
-from pts_scott.data.windows import WindowIndex
+from pts_scott.data.window_index import WindowIndex
 
 FREQ = "h"
 PATTERN_LENGTH = 24

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pts_scott.data.timeline import moment_of, parse_offset
+from pts_scott._utils.text import shorten
+from pts_scott.data.offsets import moment_of, parse_offset
 from pts_scott.datasets.cells import numeric_rows, reject_objects, timestamps
 from pts_scott.datasets.columns import (
     ITEM_IDS,
@@ -27,7 +28,7 @@ from pts_scott.datasets.frequency import (
     timestamp_frequency,
 )
 from pts_scott.datasets.raw_series import RawSeries, Source
-from pts_scott.errors import FileLayoutError, shorten
+from pts_scott.errors import FileLayoutError
 
 
 def series_from_frame(

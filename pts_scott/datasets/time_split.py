@@ -11,9 +11,11 @@ import numpy as np
 import pandas as pd
 from pandas.tseries.offsets import Tick
 
-from pts_scott.data.timeline import Timeline, nanoseconds
+from pts_scott._utils.text import shorten
+from pts_scott.data.offsets import nanoseconds
+from pts_scott.data.timeline import Timeline
 from pts_scott.datasets.formatting import format_moment
-from pts_scott.errors import ScottWarning, SplitError, shorten
+from pts_scott.errors import ScottWarning, SplitError
 
 if TYPE_CHECKING:
     from pts_scott.datasets.series_data import SeriesData

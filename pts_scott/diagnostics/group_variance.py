@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pts_scott.engine.gradients import Tensors
+from pts_scott.method.protocol import Tensors
 
 GROUP = 64  # windows per group; each group gives one estimate of a variance
 

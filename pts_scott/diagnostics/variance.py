@@ -16,16 +16,19 @@ import torch
 from torch import Tensor
 
 from pts_scott._utils.arguments import real_number, switch, whole_number
-from pts_scott.data.windows import WindowIndex, require_windows
+from pts_scott.data.window_index import WindowIndex, require_windows
 from pts_scott.diagnostics.group_variance import GroupSquares, split_sample
 from pts_scott.diagnostics.sampler_variance import (
     SamplerFormulas,
     SamplerVariance,
     StepSettings,
 )
-from pts_scott.diagnostics.window_gradients import WindowGradients, detached, undisturbed
-from pts_scott.engine.gradients import Losses, Tensors, own_tensors
+from pts_scott.diagnostics.window_gradients import WindowGradients
+from pts_scott.engine.isolation import constant, evaluation_passes
+from pts_scott.engine.losses import Losses
+from pts_scott.engine.tensors import own_tensors
 from pts_scott.errors import ArgumentError
+from pts_scott.method.protocol import Tensors
 from pts_scott.strata.partition import Strata
 
 
@@ -165,7 +168,7 @@ class VarianceProbe:
         if coefficient is not None:
             number = real_number("coefficient", coefficient, maximum=1.0)
             settings = dataclasses.replace(settings, coefficient=number)
-        with undisturbed(self._window_gradients.losses, self._windows.device):
+        with evaluation_passes(self._window_gradients.losses, self._windows.device):
             points = self._points(snapshot, settings.coefficient)
             everywhere = self._variances_everywhere(points)
             formulas = SamplerFormulas(settings, everywhere, self._exact)
@@ -177,7 +180,7 @@ class VarianceProbe:
         return pd.DataFrame([dataclasses.asdict(row) for row in rows], columns=names)
 
     def _points(self, snapshot: Tensors | None, coefficient: float) -> _Points:
-        current = tuple(map(detached, self._window_gradients.losses.trainable().values()))
+        current = tuple(map(constant, self._window_gradients.losses.trainable().values()))
         if snapshot is None:
             return _Points(current, None, coefficient)
         if [s.shape for s in snapshot] != [p.shape for p in current]:
@@ -186,7 +189,7 @@ class VarianceProbe:
                 "parameters; give their values in the order of Gradients.parameters, "
                 "e.g. Scott.snapshot."
             )
-        return _Points(current, tuple(map(detached, snapshot)), coefficient)
+        return _Points(current, tuple(map(constant, snapshot)), coefficient)
 
     def _variances_everywhere(self, points: _Points) -> Tensor:
         """Return variances among all windows, of shape (1, groups, quantities)."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from pts_scott._utils.rng import isolated
-from pts_scott.data.windows import Batch
-from pts_scott.engine.gradients import Losses, Tensors, autograd
+from pts_scott.data.window_index import Batch
+from pts_scott.engine.isolation import constant, evaluation_passes
+from pts_scott.engine.losses import Losses
+from pts_scott.engine.tensors import autograd
 from pts_scott.errors import ArgumentError, WindowLossError
+from pts_scott.method.protocol import Tensors
 
 PASS_NUMBERS = 2**23  # numbers in the gradients of one pass: 32 MB in float32
 PASS_WINDOWS = 256  # windows per pass if the network has few parameters
@@ -32,9 +32,9 @@ def window_gradients(losses: Losses, parameters: Tensors, batch: Batch) -> Tenso
         The windows.
     """
     gradients = WindowGradients(losses)
-    with undisturbed(losses, parameters[0].device):
-        point = tuple(map(detached, parameters))
-        parts = [detached(batch[name]).split(gradients.chunk) for name in losses.fields]
+    with evaluation_passes(losses, parameters[0].device):
+        point = tuple(map(constant, parameters))
+        parts = [constant(batch[name]).split(gradients.chunk) for name in losses.fields]
         rows = [
             gradients(point, dict(zip(losses.fields, part, strict=True)))
             for part in zip(*parts, strict=True)
@@ -103,26 +103,3 @@ class WindowGradients:
                 "per window."
             )
         return loss[0]
-
-
-@contextmanager
-def undisturbed(losses: Losses, device: torch.device) -> Iterator[None]:
-    """Allow gradients in evaluation mode, and restore modes and random state on exit.
-
-    It also works inside ``torch.no_grad`` and ``torch.inference_mode``.
-    """
-    with (
-        isolated(0, device),
-        losses.mode(training=False),
-        torch.inference_mode(False),
-        torch.enable_grad(),
-    ):
-        yield
-
-
-def detached(tensor: Tensor) -> Tensor:
-    """Return the tensor without its graph, as a copy if it is an inference tensor.
-
-    Autograd does not accept inference tensors.
-    """
-    return tensor.clone() if tensor.is_inference() else tensor.detach()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pts_scott.data.windows import Batch
+from pts_scott.data.window_index import Batch
 from pts_scott.engine.gradients import Gradients
 from pts_scott.method.protocol import Counters, Sample, Step, Tensors
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pts_scott._utils.text import shorten
 from pts_scott.engine.base import keep_snapshot
 from pts_scott.engine.compiled import CompiledEngine
 from pts_scott.engine.distributed import DistributedEngine
@@ -19,7 +20,7 @@ from pts_scott.engine.network_check import REGISTER
 from pts_scott.engine.plain_passes import PlainPasses, distance, total_norm
 from pts_scott.engine.tensors import clip_scale
 from pts_scott.engine.update_check import differing_updates
-from pts_scott.errors import HiddenParameterError, SelfCheckError, shorten
+from pts_scott.errors import HiddenParameterError, SelfCheckError
 from pts_scott.method.methods import Method
 from pts_scott.method.protocol import Sample, Tensors
 

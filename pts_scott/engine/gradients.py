@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.func import grad_and_value
 
 from pts_scott._utils.rng import global_state, set_global_state
-from pts_scott.data.windows import Batch
+from pts_scott.data.window_index import Batch
 from pts_scott.engine.buffers import Buffers
 from pts_scott.engine.compilation import compiled_method
 from pts_scott.engine.losses import Losses, batch_size

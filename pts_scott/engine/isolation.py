@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.rng import isolated_rng
 from pts_scott.engine.losses import Losses
 
 
@@ -16,7 +16,7 @@ from pts_scott.engine.losses import Losses
 def evaluation_passes(losses: Losses, device: torch.device) -> Iterator[None]:
     """Allow gradients in evaluation mode; mode and random state are restored on exit."""
     with (
-        isolated(0, device),
+        isolated_rng(0, device),
         losses.mode(training=False),
         torch.inference_mode(False),
         torch.enable_grad(),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.utils import stateless
 
-from pts_scott.data.windows import WINDOW_FIELDS, Batch, WindowIndex
+from pts_scott.data.window_index import WINDOW_FIELDS, Batch, WindowIndex
 from pts_scott.engine.buffers import set_buffers
 from pts_scott.errors import WindowLossError
 from pts_scott.method.protocol import Tensors

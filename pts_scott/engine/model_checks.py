@@ -8,9 +8,10 @@ from contextlib import nullcontext
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from pts_scott._utils.rng import drawn_from, global_state, undrawn
-from pts_scott.data.instances import InstanceIndex
-from pts_scott.data.windows import Batch, WindowIndex
+from pts_scott._utils.rng import changed_sources, global_state, preserved_rng
+from pts_scott._utils.text import cause, quote
+from pts_scott.data.instance_index import InstanceIndex
+from pts_scott.data.window_index import Batch, WindowIndex
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.nonfinite_windows import failing_window, name_windows
 from pts_scott.engine.tensors import autograd
@@ -27,8 +28,6 @@ from pts_scott.errors import (
     ModelError,
     UnrepeatableLossError,
     WindowLossError,
-    cause,
-    quote,
 )
 
 PROBES = 3
@@ -62,7 +61,7 @@ def _check_gradients(losses: Losses, windows: WindowIndex) -> None:
     with (
         losses.mode(training=True),
         torch.enable_grad(),
-        undrawn(windows.device),
+        preserved_rng(windows.device),
         same_buffers(losses),
     ):
         for number in probe_windows(windows, GRADIENT_PROBES).split(1):
@@ -87,7 +86,7 @@ def _writes_into_batch(losses: Losses, windows: WindowIndex, training: bool) -> 
         losses.mode(training),
         torch.enable_grad(),
         # In evaluation mode it may draw: then one seed gives what it gave without this.
-        undrawn(windows.device) if training else nullcontext(),
+        preserved_rng(windows.device) if training else nullcontext(),
         same_buffers(losses),
     ):
         try:
@@ -181,7 +180,7 @@ def _check_one_loss_per_window(
             except WindowLossError as error:
                 raise _of_one_window(error, losses, windows, numbers) from error
         _check_shape(losses.name, together, len(numbers))
-        if drawn_from(before, global_state(windows.device)):
+        if changed_sources(before, global_state(windows.device)):
             return  # random even in evaluation mode, as diffusion is: not comparable
         with same_buffers(losses):
             again = losses({name: x.clone() for name, x in batch.items()})

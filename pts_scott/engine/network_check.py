@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pts_scott.data.windows import WindowIndex, spread
+from pts_scott._utils.spacing import evenly_spaced
+from pts_scott._utils.text import shorten
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.gradients import Gradients
 from pts_scott.engine.model_checks import check_repeated
 from pts_scott.engine.plain_passes import PlainPasses
-from pts_scott.errors import HiddenParameterError, SelfCheckError, shorten
+from pts_scott.errors import HiddenParameterError, SelfCheckError
 
 WINDOWS = 4  # windows of a pass that is not compiled for a fixed number
 CANDIDATES = 16  # windows to choose from where some are non-finite
@@ -128,10 +130,10 @@ def _check_hooks(passes: PlainPasses, uses_anchor: bool) -> None:
 def _finite_windows(passes: PlainPasses, windows: WindowIndex) -> Tensor:
     """Return a few windows whose losses and gradients are finite."""
     size, device = len(windows), windows.device
-    chosen = spread(size, WINDOWS).to(device)
+    chosen = evenly_spaced(size, WINDOWS).to(device)
     if passes.is_finite(chosen):
         return chosen
-    candidates = spread(size, CANDIDATES).to(device)
+    candidates = evenly_spaced(size, CANDIDATES).to(device)
     finite = [n for n in candidates.split(1) if passes.is_finite(n)]
     return torch.cat(finite[:WINDOWS]) if finite else candidates[:0]
 

@@ -7,11 +7,11 @@ import math
 import torch
 from torch import Tensor
 
-from pts_scott.data.windows import WindowIndex
+from pts_scott._utils.text import shorten
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.isolation import evaluation_passes
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.tensors import largest_square, squared_norm
-from pts_scott.errors import shorten
 
 AT_ONCE = 256  # windows of one pass, and those whose gradients are taken one by one
 AT_MOST = 2**16  # windows that are searched: an anchor may have all there are

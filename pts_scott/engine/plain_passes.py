@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pts_scott._utils.rng import global_state, set_global_state, undrawn
+from pts_scott._utils.rng import global_state, preserved_rng, set_global_state
 from pts_scott.engine.base import Gather
 from pts_scott.engine.buffers import Buffers
 from pts_scott.engine.gradients import uncached_autocast
@@ -50,7 +50,7 @@ class PlainPasses:
         """Run passes in training mode, and restore everything that they change."""
         losses = self.network_losses
         with (
-            undrawn(self._device),
+            preserved_rng(self._device),
             losses.mode(training=True),
             torch.inference_mode(False),
             torch.enable_grad(),

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import torch
 
-from pts_scott._utils.rng import drawn_from, global_state, undrawn
-from pts_scott.data.windows import Batch, WindowIndex, spread
+from pts_scott._utils.rng import changed_sources, global_state, preserved_rng
+from pts_scott._utils.spacing import evenly_spaced
+from pts_scott.data.window_index import Batch, WindowIndex
 from pts_scott.engine.buffers import Buffers
 from pts_scott.engine.losses import Losses
 
@@ -35,7 +36,7 @@ def training_effects(losses: Losses, windows: WindowIndex) -> TrainingEffects:
     """Try training passes on a few windows; the network stays as it was."""
     batch = windows.gather(probe_windows(windows, 1), losses.fields)
     found = _effects(losses, batch, windows.device)
-    with undrawn(windows.device):  # others may have gaps, which some networks fill
+    with preserved_rng(windows.device):  # others may have gaps, which some networks fill
         batch = windows.gather(probe_windows(windows, MORE_PROBES), losses.fields)
         more = _effects(losses, batch, windows.device)
     return TrainingEffects(found.random | more.random, found.buffers or more.buffers)
@@ -46,7 +47,7 @@ def _effects(losses: Losses, batch: Batch, device: torch.device) -> TrainingEffe
     with losses.mode(training=True), torch.no_grad(), same_buffers(losses) as before:
         losses(batch)
         changed = before.changed()
-    return TrainingEffects(drawn_from(states, global_state(device)), changed)
+    return TrainingEffects(changed_sources(states, global_state(device)), changed)
 
 
 def is_stochastic(losses: Losses, windows: WindowIndex) -> bool:
@@ -68,7 +69,7 @@ def why_uncompilable(
     if any(p._backward_hooks for p in losses.trainable().values()):
         return "has parameters with gradient hooks"
     before = plain_attributes(losses.network)
-    with losses.mode(training=True), torch.no_grad(), undrawn(windows.device):
+    with losses.mode(training=True), torch.no_grad(), preserved_rng(windows.device):
         losses(windows.gather(probe_windows(windows, 1), losses.fields))
     if plain_attributes(losses.network) != before:
         return "changes attributes of its own in training"
@@ -100,4 +101,4 @@ def same_buffers(losses: Losses) -> Iterator[Buffers]:
 
 def probe_windows(windows: WindowIndex, size: int) -> torch.Tensor:
     """Return a few windows, evenly spaced."""
-    return spread(len(windows), size).to(windows.device)
+    return evenly_spaced(len(windows), size).to(windows.device)

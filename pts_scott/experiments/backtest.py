@@ -10,7 +10,7 @@ from gluonts.env import env
 from gluonts.evaluation import Evaluator, make_evaluation_predictions
 from gluonts.model.predictor import Predictor
 
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.rng import isolated_rng
 from pts_scott._utils.spacing import evenly_spaced
 from pts_scott.datasets.series_data import SeriesData
 
@@ -43,7 +43,7 @@ def backtest(
     evaluator = Evaluator(num_workers=0)
     with warnings.catch_warnings(), np.errstate(all="ignore"), env._let(use_tqdm=False):
         warnings.simplefilter("ignore")
-        with isolated(seed, torch.device("cpu")):
+        with isolated_rng(seed, torch.device("cpu")):
             forecasts, truth = make_evaluation_predictions(
                 series.dataset(), predictor=predictor, num_samples=samples
             )

@@ -19,7 +19,8 @@ import yaml
 from jsonargparse import ArgumentParser
 
 from pts_scott._utils.arguments import nearest
-from pts_scott.errors import ArgumentError, ConfigError, quote
+from pts_scott._utils.text import quote
+from pts_scott.errors import ArgumentError, ConfigError
 from pts_scott.experiments.config import Experiment, OptimizerConfig
 from pts_scott.experiments.config_checks import check_experiment
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from pts_scott._utils.spacing import evenly_spaced
-from pts_scott.data.windows import WindowIndex
-from pts_scott.engine.gradients import Losses
+from pts_scott.data.window_index import WindowIndex
+from pts_scott.engine.losses import Losses, evaluate
 from pts_scott.experiments.setting import Setting
 from pts_scott.training.callbacks import Measurements
-from pts_scott.training.lightning_module import OuterLoopModule, evaluate
+from pts_scott.training.lightning_module import OuterLoopModule
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Curve(Measurements):
         point = Point(
             share=module.spent(),
             step=module.steps,
-            gradients=module.gradients.count,
+            gradients=module.state.counters.gradients,
             seconds=module.clock.seconds,
             train_loss=train_loss,
             test_loss=test_loss,

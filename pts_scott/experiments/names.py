@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from pts_scott.errors import ConfigError, quote
+from pts_scott._utils.text import quote
+from pts_scott.errors import ConfigError
 
 MAX_NAME_BYTES = 200  # file systems allow 255, and ".part" may be appended
 # Windows reserves these names for devices, with any extension.

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 import yaml
 
-from pts_scott.errors import ArgumentError, FileLayoutError, ScottError, quote
+from pts_scott._utils.text import quote
+from pts_scott.errors import ArgumentError, FileLayoutError, ScottError
 
 
 class OptimizerKind(NamedTuple):

@@ -14,14 +14,14 @@ from typing import Any
 import pandas as pd
 from gluonts.model.predictor import Predictor
 
-from pts_scott.data.windows import WindowIndex
+from pts_scott.data.window_index import WindowIndex
+from pts_scott.engine.losses import evaluate
 from pts_scott.errors import CompilationError, ScottWarning
 from pts_scott.experiments.backtest import BACKTEST_METRICS, backtest, select_series
 from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.curve import Curve, Watch, select_windows
 from pts_scott.experiments.lightning_control import raise_if_interrupted
 from pts_scott.experiments.setting import Setting, choose
-from pts_scott.training.lightning_module import evaluate
 from pts_scott.training.trainer import ScottTrainer
 
 

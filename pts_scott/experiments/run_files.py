@@ -12,7 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pts_scott.errors import FileLayoutError, quote
+from pts_scott._utils.text import quote
+from pts_scott.errors import FileLayoutError
 from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.names import run_name
 from pts_scott.experiments.results import STATUSES, read_json, refuse_links

@@ -70,17 +70,17 @@ class SamplerVariance(Measurements):
             self._probe = self._make_probe(module)
         if module.steps:
             # The actual number of inner steps per anchor: γ may stop the loop early.
-            inner_steps = module.steps / max(module.scott.anchors, 1)
+            inner_steps = module.steps / max(module.state.counters.anchors, 1)
             table = self._probe.measure(
-                module.scott.snapshot,
+                module.runner.snapshot,
                 inner_steps=inner_steps,
-                coefficient=module.coefficient(),
+                coefficient=module.runner.coefficient(),
             )
         else:
             table = self._probe.measure()
         position = {
             "seconds": module.clock.seconds,
-            "gradients_used": module.gradients.count,
+            "gradients_used": module.state.counters.gradients,
             "step": module.steps,
         }
         self.tables.append(table.assign(**position))

@@ -20,8 +20,9 @@ from pts_scott.models.estimators import (
     SimpleFeedForwardEstimator,
     VAREstimator,
 )
+from pts_scott.training.compile_policy import STEPS_THAT_REPAY_COMPILING
 from pts_scott.training.optimizers import OPTIMIZERS
-from pts_scott.training.trainer import STEPS_THAT_REPAY_COMPILING, ScottTrainer
+from pts_scott.training.trainer import ScottTrainer
 
 MODELS: dict[str, type[ScottEstimator]] = {
     "mlp": SimpleFeedForwardEstimator,

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from pts_scott.errors import ConfigError, MissingExtraError, ScottError, one_line
+from pts_scott._utils.text import one_line
+from pts_scott.errors import ConfigError, MissingExtraError, ScottError
 from pts_scott.experiments.config import Experiment, OptimizerConfig
 from pts_scott.experiments.setting import choose
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from pts_scott._utils.rng import Generators
-from pts_scott.data.windows import WindowIndex
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.method.hyperparameters import Hyperparameters
 from pts_scott.method.protocol import Engine, Sample, Tensors
 from pts_scott.method.samplers import (

@@ -22,21 +22,20 @@ from gluonts.transform import (
 from torch import nn
 
 from pts_scott._utils.arguments import (
-    LOADER_ARGUMENTS,
     check_names,
     named_arguments,
     one_of,
     real_number,
     switch,
-    warn_unused_loader,
     whole_number,
     whole_numbers,
 )
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.rng import isolated_rng
 from pts_scott.backends import backend
-from pts_scott.data.arrow import mapped
-from pts_scott.data.timeline import parse_offset
-from pts_scott.data.windows import CONTEXTS, WindowIndex
+from pts_scott.data.arrow import map_if_arrow
+from pts_scott.data.loader_arguments import LOADER_ARGUMENTS, warn_unused_loader
+from pts_scott.data.offsets import parse_offset
+from pts_scott.data.window_index import CONTEXTS, WindowIndex
 from pts_scott.errors import ArgumentError, DataError, about_validation_data
 from pts_scott.models.networks import POINT_LOSSES, LSTMNetwork, VARNetwork
 from pts_scott.training.trainer import ScottTrainer
@@ -185,7 +184,7 @@ class ScottEstimator(Estimator):
                 f"have {dimensions} dimensions; pass one entry for each dimension."
             )
         seed = self.trainer.next_seed()
-        with isolated(seed, self.trainer.device):
+        with isolated_rng(seed, self.trainer.device):
             network = self.create_network(dimensions)
             if from_predictor is not None:
                 _load_parameters(network, from_predictor)
@@ -195,7 +194,7 @@ class ScottEstimator(Estimator):
     def create_windows(self, dataset: Dataset) -> WindowIndex:
         """The windows of a dataset as this estimator trains on them."""
         return WindowIndex.from_dataset(
-            mapped(dataset, self.freq),
+            map_if_arrow(dataset, self.freq),
             self.freq,
             self.context_length,
             self.prediction_length,

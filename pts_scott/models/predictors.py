@@ -21,14 +21,13 @@ from typing import Any
 import torch
 from gluonts.model.predictor import Predictor
 
+from pts_scott._utils.text import cause, quote
 from pts_scott.backends import backend
 from pts_scott.errors import (
     ArgumentError,
     DamagedPredictorError,
     PredictorError,
     UnsafePredictorError,
-    cause,
-    quote,
 )
 
 # Where that of which predictors are made is defined: networks, distributions,

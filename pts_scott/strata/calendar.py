@@ -10,8 +10,8 @@ import pandas as pd
 from pandas.tseries.offsets import BaseOffset
 
 from pts_scott._utils.arguments import nearest
-from pts_scott.data.timeline import moment_of, parse_offset, step_days
-from pts_scott.data.windows import WindowIndex
+from pts_scott.data.offsets import moment_of, parse_offset, step_days
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.errors import ArgumentError, FrequencyError
 from pts_scott.strata.codes import Codes
 from pts_scott.strata.policy import Policy

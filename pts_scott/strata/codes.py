@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pts_scott.data.windows import WindowIndex
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.errors import DataError
 
 

@@ -11,13 +11,14 @@ import pandas as pd
 import torch
 
 from pts_scott._utils.arguments import nearest, whole_number
-from pts_scott.data.windows import WindowIndex, spread
+from pts_scott._utils.spacing import evenly_spaced
+from pts_scott._utils.text import cause
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.errors import (
     ArgumentError,
     MissingExtraError,
     NotFittedError,
     StratificationError,
-    cause,
 )
 from pts_scott.strata.codes import Codes
 from pts_scott.strata.policy import Policy, strata_count
@@ -90,7 +91,7 @@ class KMeans(Policy):
                 "Stratifier.kmeans needs scikit-learn: pip install 'pts-scott[kmeans]'"
             ) from None
         self.check_count(windows)
-        sample = spread(len(windows), FIT_WINDOWS).numpy()
+        sample = evenly_spaced(len(windows), FIT_WINDOWS).numpy()
         features = np.concatenate(list(self._features_of(windows, sample)))
         mean, scale = features.mean(axis=0), features.std(axis=0)
         scale[scale == 0] = 1.0

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from pts_scott._utils.rng import draw_integers
-from pts_scott.data.windows import WindowIndex
-from pts_scott.errors import quote
+from pts_scott._utils.text import quote
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.strata.codes import Codes, combine
 from pts_scott.strata.sorted_windows import WindowOrder, sort_windows
 

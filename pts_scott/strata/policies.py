@@ -13,15 +13,10 @@ import pandas as pd
 import torch
 
 from pts_scott._utils.arguments import whole_number
-from pts_scott.data.timeline import moment_of, nanoseconds, ordinal_of
-from pts_scott.data.windows import WindowIndex
-from pts_scott.errors import (
-    ArgumentError,
-    NotFittedError,
-    StratificationError,
-    cause,
-    quote,
-)
+from pts_scott._utils.text import cause, quote
+from pts_scott.data.offsets import moment_of, nanoseconds, ordinal_of
+from pts_scott.data.window_index import WindowIndex
+from pts_scott.errors import ArgumentError, NotFittedError, StratificationError
 from pts_scott.strata.codes import Codes, item_id_of, scramble, stable_hash
 from pts_scott.strata.policy import Policy, strata_count
 

@@ -16,13 +16,9 @@ import pandas as pd
 from gluonts.transform import MapTransformation
 
 from pts_scott._utils.arguments import whole_number
-from pts_scott.data.windows import WindowIndex, require_windows
-from pts_scott.errors import (
-    ArgumentError,
-    EmptyStratumError,
-    TooManyStrataError,
-    shorten,
-)
+from pts_scott._utils.text import shorten
+from pts_scott.data.window_index import WindowIndex, require_windows
+from pts_scott.errors import ArgumentError, EmptyStratumError, TooManyStrataError
 from pts_scott.strata.codes import Codes, combine, scramble
 from pts_scott.strata.partition import Strata
 

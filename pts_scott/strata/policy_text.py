@@ -10,7 +10,8 @@ import inspect
 from collections.abc import Callable, Mapping
 
 from pts_scott._utils.arguments import nearest
-from pts_scott.errors import ArgumentError, quote
+from pts_scott._utils.text import quote
+from pts_scott.errors import ArgumentError
 from pts_scott.strata.policy import Policy
 
 Factories = Mapping[str, Callable[..., Policy]]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pts_scott.data.windows import WindowIndex
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.strata.codes import Codes
 
 

@@ -20,13 +20,13 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.plugins.io import CheckpointIO
 
+from pts_scott._utils.text import cause
 from pts_scott.errors import (
     CheckpointError,
     CheckpointVersionError,
     DamagedCheckpointError,
     ScottWarning,
     UnsafeCheckpointError,
-    cause,
 )
 from pts_scott.training.folder_lock import not_written
 from pts_scott.training.run_state import FORMAT, KEY, STATE

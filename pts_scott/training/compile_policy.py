@@ -13,7 +13,7 @@ import shutil
 import warnings
 from dataclasses import dataclass
 
-from pts_scott.data.windows import WindowIndex
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.training_effects import TrainingEffects, why_uncompilable
 from pts_scott.errors import ScottWarning

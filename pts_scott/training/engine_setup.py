@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from pts_scott.data.windows import WindowIndex
+from pts_scott._utils.text import one_line
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.base import Gather
 from pts_scott.engine.build import EngineOptions, EngineParts, build_engine
 from pts_scott.engine.engine_check import EngineCheck
@@ -20,7 +21,7 @@ from pts_scott.engine.network_check import NetworkFacts, check_functional, check
 from pts_scott.engine.plain_passes import PlainPasses
 from pts_scott.engine.processes import Processes
 from pts_scott.engine.training_effects import TrainingEffects, plain_attributes
-from pts_scott.errors import ScottWarning, SelfCheckError, one_line
+from pts_scott.errors import ScottWarning, SelfCheckError
 from pts_scott.method.methods import Method
 from pts_scott.method.protocol import Counters
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pts_scott.data.windows import WindowIndex
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.nonfinite_windows import (
     has_diverged,

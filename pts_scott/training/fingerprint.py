@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from pts_scott.data.windows import WindowIndex, spread
+from pts_scott._utils.spacing import evenly_spaced
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.losses import Losses
 from pts_scott.errors import CheckpointMismatchError
 from pts_scott.strata.partition import Strata
@@ -52,9 +53,11 @@ def fingerprint_of(
 def _table(windows: WindowIndex) -> dict[str, Any]:
     series = windows.series
     # Some of them, evenly spaced: reading all would take long on large data.
-    values = series.values[spread(len(series.values), SAMPLE).to(series.values.device)]
-    some = spread(len(series.item_ids), SAMPLE).tolist()
-    _, rows = windows.rows(spread(len(windows), SAMPLE).numpy())
+    values = series.values[
+        evenly_spaced(len(series.values), SAMPLE).to(series.values.device)
+    ]
+    some = evenly_spaced(len(series.item_ids), SAMPLE).tolist()
+    _, rows = windows.rows(evenly_spaced(len(windows), SAMPLE).numpy())
     return {
         "windows": len(windows),
         "series": len(series.item_ids),
@@ -69,7 +72,7 @@ def _table(windows: WindowIndex) -> dict[str, Any]:
 
 def _membership(strata: Strata) -> str:
     """Return a digest of the strata's sizes and some of their windows."""
-    places = spread(int(strata.sizes.sum()), SAMPLE).to(strata.sizes.device)
+    places = evenly_spaced(int(strata.sizes.sum()), SAMPLE).to(strata.sizes.device)
     tensors = (strata.sizes, strata.sorted.windows(places))
     return _digest(np.ascontiguousarray(t.cpu().numpy()).tobytes() for t in tensors)
 

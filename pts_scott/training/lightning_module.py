@@ -19,14 +19,15 @@ from lightning.pytorch.loops.progress import _ProcessedTracker
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from pts_scott._utils.rng import differ_by
-from pts_scott.data.windows import WindowIndex
+from pts_scott._utils.rng import offset_global_seed
+from pts_scott._utils.text import shorten
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.build import EngineOptions
 from pts_scott.engine.gradients import uncached_autocast
 from pts_scott.engine.losses import evaluate
 from pts_scott.engine.processes import Processes, ProcessGroup
 from pts_scott.engine.tensors import finest_type
-from pts_scott.errors import ModelError, ProcessError, shorten
+from pts_scott.errors import ModelError, ProcessError
 from pts_scott.training.callbacks import Observer
 from pts_scott.training.clock import Stopwatch
 from pts_scott.training.fingerprint import Fingerprint
@@ -257,7 +258,7 @@ class OuterLoopModule(pl.LightningModule):
         # Without a given seed, each process drew its own: the first one's counts.
         generators = self.runner.generators
         generators.load_state_dict(group.gather(generators.state_dict())[0])
-        differ_by(group.rank)  # dropout masks differ
+        offset_global_seed(group.rank)  # dropout masks differ
         self.runner.processes = group
 
     def _check_still_trained(self) -> None:

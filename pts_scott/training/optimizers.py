@@ -11,8 +11,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from pts_scott._utils.arguments import one_of
+from pts_scott._utils.text import cause
 from pts_scott.engine.tensors import is_dense
-from pts_scott.errors import ArgumentError, cause
+from pts_scott.errors import ArgumentError
 
 OptimizerFactory = Callable[[list[nn.Parameter]], Optimizer]
 

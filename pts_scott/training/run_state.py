@@ -12,10 +12,11 @@ import torch
 
 from pts_scott import __version__
 from pts_scott._utils.rng import Generators, global_state
+from pts_scott._utils.text import cause
 from pts_scott.engine.buffers import set_buffers
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.processes import Processes
-from pts_scott.errors import DamagedCheckpointError, ScottError, cause
+from pts_scott.errors import DamagedCheckpointError, ScottError
 from pts_scott.method.methods import Method
 from pts_scott.method.output import OutputSelector
 from pts_scott.method.protocol import Counters

@@ -9,14 +9,19 @@ from typing import Any
 
 import torch
 
-from pts_scott._utils.rng import Generators, drawn_from, global_state, set_global_state
-from pts_scott.data.windows import Batch, WindowIndex
+from pts_scott._utils.rng import (
+    Generators,
+    changed_sources,
+    global_state,
+    set_global_state,
+)
+from pts_scott._utils.text import shorten
+from pts_scott.data.window_index import Batch, WindowIndex
 from pts_scott.engine.build import EngineOptions, EngineParts
 from pts_scott.engine.gradients import uncached_autocast
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.processes import Processes, ProcessGroup
 from pts_scott.engine.training_effects import TrainingEffects
-from pts_scott.errors import shorten
 from pts_scott.method.methods import METHODS
 from pts_scott.method.output import OutputSelector
 from pts_scott.method.protocol import LoopReport, Tensors
@@ -264,7 +269,7 @@ class OuterLoopRunner:
         device = self.windows.device
         before = global_state(device)
         yield
-        drawn = drawn_from(before, global_state(device))
+        drawn = changed_sources(before, global_state(device))
         if drawn:
             self._train_eagerly(
                 f"{self.losses.name} draws random numbers for some windows, which was "

@@ -25,9 +25,9 @@ from pts_scott._utils.arguments import (
     switch,
     whole_number,
 )
-from pts_scott._utils.rng import Generators, fresh_seed, isolated
+from pts_scott._utils.rng import Generators, fresh_seed, isolated_rng
 from pts_scott.backends import backend
-from pts_scott.data.windows import WindowIndex, require_windows
+from pts_scott.data.window_index import WindowIndex, require_windows
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.model_checks import check_model
 from pts_scott.engine.processes import raise_on_lost_process
@@ -341,7 +341,7 @@ class ScottTrainer(backend.TrainerBase):
         self._history = History()
         self.compiled, self.compile_fallback = False, None
         losses = Losses(network, windows.fields)
-        with isolated(seed, self.device), self._thread_limit(network, windows):
+        with isolated_rng(seed, self.device), self._thread_limit(network, windows):
             network.to(self.device)
             windows = windows.to(self.device)
             check_model(losses, windows)

@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import BaseFinetuning
 from lightning.pytorch.plugins.io import CheckpointIO
 
 from pts_scott._utils.arguments import check_names, one_of, real_number, whole_number
-from pts_scott.data.windows import WindowIndex
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.model_checks import check_missing_values
 from pts_scott.errors import ArgumentError, DataError

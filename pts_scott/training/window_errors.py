@@ -7,10 +7,11 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
-from pts_scott.data.windows import WindowIndex
+from pts_scott._utils.text import cause
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.nonfinite_windows import failing_window, name_windows
-from pts_scott.errors import DivergenceError, ScottError, WindowLossError, cause
+from pts_scott.errors import DivergenceError, ScottError, WindowLossError
 from pts_scott.training.fault_log import FaultLog
 
 

@@ -15,9 +15,9 @@ import torch
 from gluonts.core import serde
 from gluonts.dataset.common import ListDataset
 from gluonts.evaluation import Evaluator, make_evaluation_predictions
+from helpers.instances import doubled, library_batch, splits_of
 from helpers.library_contract import assert_survive_into_a_fresh_process, documented
 from helpers.training import quiet_trainer
-from test_instances import doubled, library_batch, splits_of
 from test_scott import STRATIFIER, reference_path, train
 
 pytest.importorskip("gluonts.torch.scaler", reason="GluonTS 0.9 has no such estimators")
@@ -48,10 +48,10 @@ from gluonts.transform import (
 )
 
 from pts_scott import ScottTrainer, Stratifier, VAREstimator, with_scott
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.rng import isolated_rng
 from pts_scott.backends import gluonts as backend
-from pts_scott.data.pipelines import Pipeline
-from pts_scott.engine.gradients import Losses
+from pts_scott.data.pipeline import Pipeline
+from pts_scott.engine.losses import Losses, evaluate
 from pts_scott.errors import (
     ArgumentError,
     EmptyDatasetError,
@@ -60,7 +60,6 @@ from pts_scott.errors import (
     UnknownArgumentError,
     WindowLossError,
 )
-from pts_scott.training.lightning_module import evaluate
 
 LENGTHS = {"prediction_length": 4, "context_length": 12}
 TRANSFORMER = {"d_model": 8, "nhead": 2, "dim_feedforward": 16, "num_encoder_layers": 1}
@@ -314,7 +313,7 @@ def trained() -> dict[str, Any]:
 @pytest.mark.parametrize("name", MODELS)
 def test_it_trains_and_the_loss_falls(name, method):
     estimator, data = estimator_of(name, method=method), dataset(MODELS[name])
-    with isolated(estimator.trainer.seed, torch.device("cpu")):
+    with isolated_rng(estimator.trainer.seed, torch.device("cpu")):
         untrained = estimator.create_lightning_module().eval()
     output = estimator.train_model(data)
     after = mean_loss(estimator, output.trained_net, data)
@@ -357,7 +356,7 @@ def test_missing_values_are_masked_as_the_library_masks_them(name):
     model = MODELS[name]
     estimator = estimator_of(name)
     data = dataset(model, missing=True)
-    with isolated(0, torch.device("cpu")):
+    with isolated_rng(0, torch.device("cpu")):
         module = estimator.create_lightning_module().eval()
     windows = windows_of(estimator, module, data)
     numbers = torch.arange(50, 80)
@@ -367,9 +366,9 @@ def test_missing_values_are_masked_as_the_library_masks_them(name):
     losses = Losses(network, windows.fields)
     module.log = lambda *args, **kwargs: None
     with torch.no_grad():
-        with isolated(1, torch.device("cpu")):  # MQF2's loss is random
+        with isolated_rng(1, torch.device("cpu")):  # MQF2's loss is random
             expected = module.training_step(batch, 0)
-        with isolated(1, torch.device("cpu")):
+        with isolated_rng(1, torch.device("cpu")):
             found = losses(batch).mean()
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
@@ -380,7 +379,7 @@ def test_a_context_without_a_value_does_not_borrow_its_neighbours_scale(name):
     for entry in data:
         entry["target"][60:90] = np.nan
     estimator = estimator_of(name, num_batches_per_epoch=2)
-    with isolated(0, torch.device("cpu")):
+    with isolated_rng(0, torch.device("cpu")):
         module = estimator.create_lightning_module().eval()
     windows = windows_of(estimator, module, data)
     network = backend.LibraryLosses(module.model, windows.fields)
@@ -652,7 +651,7 @@ def test_fast_equals_the_plain_reference(name, method):
     """Step by step, on two of the harder models, with the same draws."""
     estimator = estimator_of(name, features=True)
     estimator.dropout_rate = 0.0
-    with isolated(1, torch.device("cpu")):
+    with isolated_rng(1, torch.device("cpu")):
         module = estimator.create_lightning_module().double()
     windows = doubled(windows_of(estimator, module, dataset(MODELS[name], length=80)))
     network = backend.LibraryLosses(module.model, windows.fields)

@@ -17,7 +17,7 @@ from gluonts.torch.model.simple_feedforward import SimpleFeedForwardEstimator
 from test_gluonts import LENGTHS, MODELS, dataset, estimator_of, windows_of
 
 from pts_scott import load_predictor, with_scott
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.rng import isolated_rng
 from pts_scott.backends import gluonts as backend
 from pts_scott.errors import ScottWarning, WindowLossError
 
@@ -94,16 +94,16 @@ def test_mqf2_has_one_loss_a_window_whose_mean_is_the_librarys(energy):
         dropout_rate=0.0,
         trainer=quiet_trainer(batch_size=4, learning_rate=1e-4),
     )
-    with isolated(1, torch.device("cpu")):
+    with isolated_rng(1, torch.device("cpu")):
         module = estimator.create_lightning_module().eval()
     windows = windows_of(estimator, module, data)
     network = backend.LibraryLosses(module.model, windows.fields)
     network.see_first(windows)
     batch = windows.gather(torch.arange(40, 46))
     module.log = lambda *args, **kwargs: None
-    with isolated(2, torch.device("cpu")):
+    with isolated_rng(2, torch.device("cpu")):
         found = network.loss(**{n: batch[n] for n in network.loss_fields})
-    with isolated(2, torch.device("cpu")):
+    with isolated_rng(2, torch.device("cpu")):
         expected = module.training_step(batch, 0)
     assert found.shape == (6,)
     torch.testing.assert_close(found.mean(), expected, rtol=1e-4, atol=1e-5)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.instances import doubled, library_batch, splits_of
 from helpers.library_contract import (
     assert_survive_into_a_fresh_process,
     documented,
@@ -18,7 +19,6 @@ from helpers.library_contract import (
 )
 from helpers.series import dataset
 from helpers.training import quiet_trainer
-from test_instances import doubled, library_batch, splits_of
 from test_scott import STRATIFIER, reference_path, train
 
 pts = pytest.importorskip("pts", reason="the GluonTS stack has no PyTorchTS")
@@ -51,10 +51,10 @@ from pts_scott import (  # noqa: E402
     Stratifier,
     with_scott,
 )
-from pts_scott._utils.rng import isolated  # noqa: E402
+from pts_scott._utils.rng import isolated_rng  # noqa: E402
 from pts_scott.backends.pytorchts_losses import LibraryLosses, one_by_one  # noqa: E402
-from pts_scott.data.pipelines import Pipeline  # noqa: E402
-from pts_scott.engine.gradients import Losses  # noqa: E402
+from pts_scott.data.pipeline import Pipeline  # noqa: E402
+from pts_scott.engine.losses import Losses, evaluate  # noqa: E402
 from pts_scott.errors import (  # noqa: E402
     ArgumentError,
     MissingValuesError,
@@ -62,7 +62,6 @@ from pts_scott.errors import (  # noqa: E402
     WindowLossError,
 )
 from pts_scott.models.networks import mape_loss, smape_loss  # noqa: E402
-from pts_scott.training.lightning_module import evaluate  # noqa: E402
 
 LENGTHS = {"freq": "H", "prediction_length": 4, "context_length": 12}
 LAGS = {**LENGTHS, "lags_seq": [1, 2, 24], "num_cells": 8}
@@ -211,7 +210,7 @@ def chain_of(estimator: Any, net: torch.nn.Module, mode: str = "training") -> Ch
 
 
 def network_of(estimator: Any, seed: int = 1) -> torch.nn.Module:
-    with isolated(seed, CPU):
+    with isolated_rng(seed, CPU):
         return estimator.create_training_network(CPU)
 
 
@@ -276,9 +275,9 @@ def test_window_losses_have_the_librarys_mean(name):
     losses.fit_statistics(windows.gather(torch.arange(len(windows))))
     losses.eval()
     with torch.no_grad():
-        with isolated(3, CPU):
+        with isolated_rng(3, CPU):
             found = losses.loss(**{name: v.clone() for name, v in batch.items()})
-        with isolated(3, CPU):
+        with isolated_rng(3, CPU):
             expected = library_loss(net, batch)
     assert found.shape == (len(numbers),)
     torch.testing.assert_close(found.mean(), expected, rtol=1e-4, atol=1e-5)
@@ -416,7 +415,7 @@ def test_it_trains_and_the_loss_falls(name, method):
     untrained.fit_statistics(windows.gather(torch.arange(len(windows))))
     losses = []
     for network in (untrained, LibraryLosses(net)):
-        with isolated(0, CPU):
+        with isolated_rng(0, CPU):
             losses.append(float(evaluate(Losses(network, windows.fields), windows)))
     before, after = losses
     assert after < before - model.fall * abs(before)

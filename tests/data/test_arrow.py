@@ -11,7 +11,7 @@ from helpers.series import wave_entries
 from helpers.training import quiet_trainer
 
 from pts_scott import ArrowDataset, Stratifier, VAREstimator, WindowIndex
-from pts_scott.data.arrow import mapped
+from pts_scott.data.arrow import map_if_arrow
 from pts_scott.errors import (
     ArgumentError,
     DataError,
@@ -26,7 +26,7 @@ LENGTHS = (40, 52, 46, 61, 33)
 
 
 def write(path, entries, kind=None, batch_size=2, compression=None, stream=False):
-    """Write entries as GluonTS does: record batches, one row a series."""
+    """Write entries as GluonTS does: record batches with one row per series."""
     kind = kind or pa.list_(pa.float32())
     fields = {"target": kind, "start": pa.timestamp("us"), "item_id": pa.string()}
     names = [name for name in fields if not entries or name in entries[0]]
@@ -49,7 +49,7 @@ def entries():
 @pytest.mark.parametrize("context", ["full", "padded"])
 @pytest.mark.parametrize("stored", ["float32", "float64"])
 @pytest.mark.parametrize("missing", [False, True])
-def test_windows_are_those_of_the_series_in_memory(
+def test_mapped_windows_equal_those_in_memory(
     tmp_path, entries, context, stored, missing
 ):
     if missing:
@@ -74,7 +74,7 @@ def test_windows_are_those_of_the_series_in_memory(
     assert one.table().equals(other.table())
 
 
-def test_a_mapped_dataset_trains_and_predicts_like_one_in_memory(tmp_path, entries):
+def test_mapped_dataset_trains_and_predicts_like_one_in_memory(tmp_path, entries):
     path = write(tmp_path / "data.arrow", entries)
     predictors = []
     for dataset in (ArrowDataset(path, "h"), ListDataset(entries, freq="h")):
@@ -93,11 +93,11 @@ def test_a_mapped_dataset_trains_and_predicts_like_one_in_memory(tmp_path, entri
 def test_values_stay_in_the_file(tmp_path, entries):
     path = write(tmp_path / "data.arrow", entries)
     store = ArrowDataset(path, "h").series_store("h", torch.float32)
-    # As many numbers as the file has room for: it is the file.
+    # As many numbers as fit in the file: the tensor is the file.
     assert store.values.numel() == path.stat().st_size // 4
 
 
-def test_names_and_length(tmp_path, entries):
+def test_series_without_names_are_numbered(tmp_path, entries):
     for entry in entries:
         del entry["item_id"]
     dataset = ArrowDataset(write(tmp_path / "data.arrow", entries), "h")
@@ -107,7 +107,7 @@ def test_names_and_length(tmp_path, entries):
     assert store.lengths.tolist() == list(LENGTHS)
 
 
-def test_gluonts_own_arrow_files_are_mapped_and_others_left_alone(tmp_path, entries):
+def test_only_suitable_gluonts_arrow_datasets_are_mapped(tmp_path, entries):
     arrow = pytest.importorskip("gluonts.dataset.arrow", reason="not in GluonTS 0.9")
     from gluonts.dataset.common import FileDataset
 
@@ -115,27 +115,29 @@ def test_gluonts_own_arrow_files_are_mapped_and_others_left_alone(tmp_path, entr
     path = tmp_path / "data.feather"
     arrow.ArrowWriter().write_to_file(data, path)
     for dataset in (arrow.ArrowFile(path), FileDataset(path, freq="h")):
-        assert isinstance(mapped(dataset, "h"), ArrowDataset)
+        assert isinstance(map_if_arrow(dataset, "h"), ArrowDataset)
     inside = WindowIndex.from_dataset(data, "h", 6, 2)
-    outside = WindowIndex.from_dataset(mapped(arrow.ArrowFile(path), "h"), "h", 6, 2)
+    outside = WindowIndex.from_dataset(
+        map_if_arrow(arrow.ArrowFile(path), "h"), "h", 6, 2
+    )
     every = torch.arange(len(inside))
     assert torch.equal(
         outside.gather(every)["past_target"], inside.gather(every)["past_target"]
     )
 
     part = arrow.ArrowFile(path)[1:3]
-    assert mapped(part, "h") is part
+    assert map_if_arrow(part, "h") is part
     squeezed = tmp_path / "small.feather"
     arrow.ArrowWriter(compression="zstd").write_to_file(data, squeezed)
     dataset = arrow.ArrowFile(squeezed)
-    assert mapped(dataset, "h") is dataset
-    assert mapped(data, "h") is data
-    # With another frequency than asked for, reading it says what is wrong.
+    assert map_if_arrow(dataset, "h") is dataset
+    assert map_if_arrow(data, "h") is data
+    # A dataset with another frequency is read instead, which raises an error.
     daily = FileDataset(path, freq="D")
-    assert mapped(daily, "h") is daily
+    assert map_if_arrow(daily, "h") is daily
 
 
-def test_batches_without_values_and_series_without_names(tmp_path, entries):
+def test_empty_batches_and_null_names_are_read(tmp_path, entries):
     path = tmp_path / "data.arrow"
     schema = pa.schema(
         [
@@ -160,7 +162,7 @@ def test_batches_without_values_and_series_without_names(tmp_path, entries):
         )
 
 
-def test_what_cannot_be_mapped_is_refused_with_the_reason(tmp_path, entries):
+def test_files_that_cannot_be_mapped_are_rejected_with_the_reason(tmp_path, entries):
     path = tmp_path / "data.arrow"
     with pytest.raises(DataError, match="no file"):
         ArrowDataset(path, "h")
@@ -181,7 +183,7 @@ def test_what_cannot_be_mapped_is_refused_with_the_reason(tmp_path, entries):
         ArrowDataset(write(path, [{"target": [1.0]}]), "h")
 
 
-def test_what_cannot_be_trained_on_is_refused(tmp_path, entries):
+def test_unusable_series_are_rejected(tmp_path, entries):
     path = tmp_path / "data.arrow"
 
     def store(changed, kind=None):
@@ -199,7 +201,7 @@ def test_what_cannot_be_trained_on_is_refused(tmp_path, entries):
     moment = pd.Timestamp(entries[3]["start"]) + pd.Timedelta(7, "h")
     with pytest.raises(InfiniteValuesError, match=f"'s3' is infinite at {moment}"):
         store(entries)
-    entries[3]["target"][7] = 1e300  # in double precision a number, in single infinite
+    entries[3]["target"][7] = 1e300  # finite in double precision, infinite in single
     with pytest.raises(InfiniteValuesError, match=f"'s3' is infinite at {moment}"):
         store(entries, pa.list_(pa.float64()))
     for entry in entries:
@@ -208,14 +210,14 @@ def test_what_cannot_be_trained_on_is_refused(tmp_path, entries):
         store(entries)
 
 
-def test_a_short_series_is_named(tmp_path, entries):
+def test_error_names_short_series(tmp_path, entries):
     entries[2]["target"] = entries[2]["target"][:5]
     path = write(tmp_path / "data.arrow", entries)
     with pytest.raises(ShortSeriesError, match="s2"):
         WindowIndex.from_dataset(ArrowDataset(path, "h"), "h", 6, 2)
 
 
-def test_without_pyarrow_it_says_what_to_install(tmp_path, entries, monkeypatch):
+def test_error_without_pyarrow_says_what_to_install(tmp_path, entries, monkeypatch):
     path = write(tmp_path / "data.arrow", entries)
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(ArgumentError, match=r"pts-scott\[arrow\]"):

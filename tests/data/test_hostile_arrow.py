@@ -46,7 +46,7 @@ def test_truncated_arrow_file_is_rejected(tmp_path):
     data = path.read_bytes()
     for broken in (data[: len(data) // 2], data[:20], b"ARROW1" + bytes(300)):
         path.write_bytes(broken)
-        with pytest.raises(DataError, match="my.arrow is not a whole Arrow file"):
+        with pytest.raises(DataError, match="my.arrow is not a complete Arrow file"):
             ArrowDataset(path, "D")
 
 
@@ -57,7 +57,7 @@ def test_offsets_beyond_the_end_of_an_arrow_file_are_rejected(tmp_path):
     assert data.count(offsets) == 1
     far = np.array([0, 40, 80, 2**30], dtype=np.int32).tobytes()
     path.write_bytes(data.replace(offsets, far))
-    with pytest.raises(DataError, match="my.arrow is not a whole Arrow file"):
+    with pytest.raises(DataError, match="my.arrow is not a complete Arrow file"):
         ArrowDataset(path, "D")
 
 
@@ -65,5 +65,7 @@ def test_offsets_beyond_the_end_of_an_arrow_file_are_rejected(tmp_path):
 def test_start_that_is_not_a_date_is_named(start, tmp_path):
     dataset = ArrowDataset(write_waves(tmp_path / "my.arrow", start), "D")
     for read in (list, lambda data: data.series_store("D", torch.float32)):
-        with pytest.raises(ScottError, match="my.arrow has a start .*, which is no date"):
+        with pytest.raises(
+            ScottError, match="my.arrow has a start .*, which is not a date"
+        ):
             read(dataset)

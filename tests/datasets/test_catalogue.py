@@ -76,7 +76,7 @@ def test_synthetic_is_the_papers_data():
         ("exchange-rate", "'exchange-rate'.* Did you mean 'exchange_rate'"),
         ("Traffic", "Did you mean 'traffic'"),
         ("syntetic", "Did you mean 'synthetic'"),
-        ("zzz", "Known are: 'exchange_rate', 'traffic'"),
+        ("zzz", "Known names: 'exchange_rate', 'traffic'"),
         ("folder/none.csv", "no file"),
     ],
 )

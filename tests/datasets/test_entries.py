@@ -8,7 +8,7 @@ import pytest
 from gluonts.dataset.common import ListDataset
 from helpers.series import wave_entries
 
-from pts_scott.data.timeline import parse_offset
+from pts_scott.data.offsets import parse_offset
 from pts_scott.datasets.entries import series_from_entries
 from pts_scott.errors import (
     DataError,
@@ -44,7 +44,7 @@ def test_monthly_periods_start_on_first_days():
         ([{"start": "2020", "target": []}], "D", DataError, "'0' have no values"),
         ([{"start": "2020", "target": [np.inf]}], "D", InfiniteValuesError, "infinite"),
         ([], "D", DataError, "no series"),
-        ([3], "D", DataError, "holds a int"),
+        ([3], "D", DataError, "contains a int"),
         (
             [{"start": pd.Period("2020", "D"), "target": [1.0]}],
             "h",

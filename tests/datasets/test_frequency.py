@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from helpers.loaded_series import assert_targets, hourly_frame
 
-from pts_scott.data.timeline import parse_offset
+from pts_scott.data.offsets import parse_offset
 from pts_scott.datasets.tables import series_from_frame
 from pts_scott.errors import FileLayoutError, FrequencyError
 

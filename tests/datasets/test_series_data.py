@@ -9,7 +9,7 @@ from helpers.series import wave_entries
 from helpers.training import quiet_trainer
 
 from pts_scott import VAREstimator, WindowIndex, datasets
-from pts_scott.data.timeline import moment_of, parse_offset
+from pts_scott.data.offsets import moment_of, parse_offset
 from pts_scott.datasets.series_data import SeriesData
 
 

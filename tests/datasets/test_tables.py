@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from helpers.loaded_series import assert_targets, hourly_frame
 
-from pts_scott.data.timeline import parse_offset
+from pts_scott.data.offsets import parse_offset
 from pts_scott.datasets.columns import Columns
 from pts_scott.datasets.readers import read_file
 from pts_scott.datasets.tables import series_from_frame
@@ -100,7 +100,7 @@ def test_gaps_in_time_become_missing_values(long):
     [
         (Columns(timestamp="timestmp"), "timestamp='timestmp'.* 'timestamp'"),
         (Columns(item_id="sensor"), "item_id='sensor': .* no such column"),
-        (Columns(target="c"), "target='c': .* Known are: 'a', 'b'"),
+        (Columns(target="c"), "target='c': .* Known names: 'a', 'b'"),
     ],
 )
 def test_unknown_column_error_suggests_known_ones(columns, words):

@@ -9,7 +9,7 @@ import torch
 from helpers.loaded_series import load_real, load_targets, moments, ramp
 
 from pts_scott import Stratifier, WindowIndex
-from pts_scott.data.timeline import parse_offset
+from pts_scott.data.offsets import parse_offset
 from pts_scott.errors import ArgumentError, ScottWarning, SplitError
 
 

@@ -7,7 +7,7 @@ import torch
 from helpers.training import tiny_network
 from helpers.variance import gradient_table, moved, point
 
-from pts_scott.engine.gradients import Losses
+from pts_scott.engine.losses import Losses
 
 
 @pytest.fixture

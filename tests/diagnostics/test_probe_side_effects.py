@@ -14,7 +14,7 @@ from helpers.variance import moved, point, probe_of
 from torch import nn
 
 from pts_scott.diagnostics.window_gradients import window_gradients
-from pts_scott.engine.gradients import Losses
+from pts_scott.engine.losses import Losses
 
 
 class DropoutNetwork(nn.Module):

@@ -27,7 +27,8 @@ from torch import nn
 
 from pts_scott import Stratifier, WindowIndex
 from pts_scott.diagnostics import window_gradients as module
-from pts_scott.engine.gradients import Gradients, Losses
+from pts_scott.engine.gradients import Gradients
+from pts_scott.engine.losses import Losses
 from pts_scott.errors import ArgumentError, WindowLossError
 from pts_scott.models.networks import VARNetwork
 

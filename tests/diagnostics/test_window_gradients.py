@@ -23,7 +23,7 @@ from torch import nn
 from pts_scott.backends import backend
 from pts_scott.diagnostics import window_gradients as module
 from pts_scott.diagnostics.window_gradients import window_gradients
-from pts_scott.engine.gradients import Losses
+from pts_scott.engine.losses import Losses
 from pts_scott.models.networks import LSTMNetwork, VARNetwork
 
 

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from pts_scott import Stratifier
-from pts_scott._utils.rng import Generators, isolated
+from pts_scott._utils.rng import Generators, isolated_rng
 from pts_scott.engine.gradients import Gradients
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.model_checks import check_model
@@ -448,7 +448,7 @@ def test_the_check_leaves_no_trace():
 @pytest.mark.parametrize("network", [Dropout, NumpyNoise, PythonNoise])
 def test_the_check_draws_nothing(monkeypatch, network):
     def trained() -> torch.Tensor:
-        with isolated(3, CPU):
+        with isolated_rng(3, CPU):
             return fit(network(), method="scott").weight.detach()
 
     checked = trained()

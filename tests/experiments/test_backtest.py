@@ -6,7 +6,7 @@ import pandas as pd
 import torch
 from gluonts.evaluation import Evaluator, make_evaluation_predictions
 
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.rng import isolated_rng
 from pts_scott.experiments.backtest import backtest, select_series
 from pts_scott.experiments.run import perform
 
@@ -15,7 +15,7 @@ def test_backtest_equals_gluonts_own(setting):
     run = perform(setting, "SGD", seed=0)
     series = setting.split.backtest
     ours = backtest(run.predictor, series, samples=20, seed=0)
-    with isolated(0, torch.device("cpu")):
+    with isolated_rng(0, torch.device("cpu")):
         forecasts, truth = make_evaluation_predictions(
             series.dataset(), predictor=run.predictor, num_samples=20
         )

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.rng import isolated_rng
 
 
 def forecast_with_seed(predictor: Any, entries: list[Any]) -> np.ndarray:
     """The median of the first series' forecast, of few sample paths."""
-    with isolated(0, torch.device("cpu")):
+    with isolated_rng(0, torch.device("cpu")):
         return next(iter(predictor.predict(entries, num_samples=20))).quantile(0.5)
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from pts_scott import datasets
-from pts_scott.data.timeline import parse_offset
+from pts_scott.data.offsets import parse_offset
 from pts_scott.datasets.known import KNOWN
 from pts_scott.datasets.raw_series import RawSeries
 from pts_scott.datasets.series_data import SeriesData

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 from gluonts.dataset.common import ListDataset
-from gluonts.transform import InstanceSampler, InstanceSplitter
+from gluonts.transform import InstanceSampler
 
 from pts_scott import WindowIndex
 
@@ -50,21 +50,3 @@ class EveryWindow(InstanceSampler):
     def __call__(self, ts: np.ndarray) -> np.ndarray:
         first, last = self._get_bounds(ts)
         return np.arange(first, last + 1, self.stride)
-
-
-def splitter(context_length: int, prediction_length: int, stride=1, context="full"):
-    """GluonTS' own splitter, which makes an instance of every window."""
-    return InstanceSplitter(
-        target_field="target",
-        is_pad_field="is_pad",
-        start_field="start",
-        forecast_start_field="forecast_start",
-        instance_sampler=EveryWindow(
-            min_past=context_length if context == "full" else 1,
-            min_future=prediction_length,
-            stride=stride,
-        ),
-        past_length=context_length,
-        future_length=prediction_length,
-        time_series_fields=["observed_values"],
-    )

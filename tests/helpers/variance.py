@@ -6,7 +6,7 @@ import torch
 
 from pts_scott import Stratifier, WindowIndex
 from pts_scott.diagnostics.variance import VarianceProbe
-from pts_scott.engine.gradients import Losses
+from pts_scott.engine.losses import Losses
 
 COEFFICIENT = 0.7
 # With 9 strata: two windows from each, or M = (18 − 9 · 2 / 3) / 2 = 6 in an inner step.

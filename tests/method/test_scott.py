@@ -18,7 +18,7 @@ from torch.func import functional_call
 from pts_scott import ScottTrainer, Stratifier
 from pts_scott._utils.rng import Generators
 from pts_scott.backends import backend
-from pts_scott.data.windows import WindowIndex
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.gradients import Gradients
 from pts_scott.engine.losses import Losses
 from pts_scott.method import reference

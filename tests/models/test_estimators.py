@@ -29,7 +29,7 @@ from pts_scott import (
     VAREstimator,
 )
 from pts_scott.datasets.synthetic import synthetic_dataset
-from pts_scott.engine.gradients import Losses
+from pts_scott.engine.losses import Losses, evaluate
 from pts_scott.errors import (
     ArgumentError,
     DataError,
@@ -41,7 +41,6 @@ from pts_scott.errors import (
     UnknownArgumentError,
 )
 from pts_scott.strata.synthetic import synthetic_stratifier
-from pts_scott.training.lightning_module import evaluate
 
 SMALL = {
     SimpleFeedForwardEstimator: {},

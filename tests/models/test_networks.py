@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pts_scott.backends import backend
-from pts_scott.engine.gradients import Losses
+from pts_scott.engine.losses import Losses
 from pts_scott.models.networks import (
     LSTMNetwork,
     NBEATSNetwork,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.calendar_steps import moments, next_business_day, plain_steps
 from helpers.series import dataset
 from helpers.strata import PARTS_OF
-from helpers.time import moments, next_business_day, plain_steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -7,7 +7,8 @@ import builtins
 import numpy as np
 import pytest
 from gluonts.transform import AddObservedValuesIndicator, Chain
-from helpers.series import dataset, splitter, wave_windows
+from helpers.instances import splitter
+from helpers.series import dataset, wave_windows
 
 from pts_scott import Stratifier, WindowIndex
 from pts_scott.errors import ArgumentError, MissingExtraError

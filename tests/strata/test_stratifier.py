@@ -11,7 +11,8 @@ import pytest
 from gluonts.core import serde
 from gluonts.dataset.common import ListDataset
 from gluonts.transform import AddObservedValuesIndicator, Chain
-from helpers.series import splitter, wave_windows
+from helpers.instances import splitter
+from helpers.series import wave_windows
 from helpers.strata import PARTS_OF
 from helpers.training import quiet_trainer, tiny_network
 from hypothesis import given, settings

@@ -1,10 +1,8 @@
-"""Instances gathered as tensors: each equals what the library's own splitter makes."""
+"""Instances gathered as tensors equal those that the library's own splitter makes."""
 
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,10 +21,11 @@ from gluonts.transform import (
     ValidationSplitSampler,
 )
 from gluonts.transform.sampler import InstanceSampler
+from helpers.instances import FixedSampler, library_batch, splits_of
 
 from pts_scott import Stratifier
-from pts_scott.data.instances import FieldStore, InstanceIndex, PipelineIndex
-from pts_scott.data.pipelines import Pipeline
+from pts_scott.data.instance_index import InstanceIndex, PipelineIndex
+from pts_scott.data.pipeline import Pipeline
 from pts_scott.errors import DataError, EmptyDatasetError, ModelError, ScottWarning
 
 LENGTHS = (40, 25, 40)
@@ -37,7 +36,7 @@ FIELDS = (
 
 
 def start(moment: str = "2024-01-01 05:00"):
-    """A start as this release of GluonTS has it."""
+    """A start as this release of GluonTS represents it."""
     from gluonts.dataset.common import ListDataset
 
     entry = {"start": moment, "target": [0.0]}
@@ -103,35 +102,6 @@ def pipeline(
     return Chain([*parts, SelectFields(list(fields))] if fields else parts)
 
 
-class At:
-    """A sampler that splits where it is told."""
-
-    def __init__(self, split):
-        self.split = split
-
-    def __call__(self, target):
-        return np.array([self.split])
-
-
-def library_batch(chain: Chain, data: list[dict], splits: list[tuple[int, int]]):
-    """The same windows, by the library's own transformations."""
-    rows = []
-    for series, split in splits:
-        parts = [copy.copy(part) for part in chain.transformations]
-        for part in parts:
-            if hasattr(part, "instance_sampler"):
-                part.instance_sampler = At(split)
-        (row,) = Chain(parts)([dict(data[series])], is_train=True)
-        rows.append(row)
-    return {name: torch.as_tensor(np.array([r[name] for r in rows])) for name in rows[0]}
-
-
-def splits_of(windows: InstanceIndex) -> list[tuple[int, int]]:
-    series, starts = windows.locate(torch.arange(len(windows)))
-    lead = windows.layout.lead_time
-    return [(int(i), int(s) - lead) for i, s in zip(series, starts)]
-
-
 def assert_same_batches(chain: Chain, data: list[dict]) -> InstanceIndex:
     windows = Pipeline.read(chain).windows(data)
     splits = splits_of(windows)
@@ -151,11 +121,11 @@ def assert_same_batches(chain: Chain, data: list[dict]) -> InstanceIndex:
 @pytest.mark.parametrize(
     "changes", [{}, {"lead": 3}, {"ntc": False}, {"past": 30}, {"past": 1, "future": 1}]
 )
-def test_batches_are_those_of_the_instance_splitter(changes, dimensions, missing):
+def test_batches_equal_those_of_the_instance_splitter(changes, dimensions, missing):
     data = entries(dimensions, missing)
     windows = assert_same_batches(pipeline(dimensions=dimensions, **changes), data)
     future, lead = changes.get("future", 4), changes.get("lead", 0)
-    # Every split with a step before it and the prediction range behind it.
+    # Every split with a step before it and the prediction range after it.
     expected = [
         (n, split)
         for n, length in enumerate(LENGTHS)
@@ -164,7 +134,7 @@ def test_batches_are_those_of_the_instance_splitter(changes, dimensions, missing
     assert splits_of(windows) == expected
 
 
-def test_the_bounds_of_the_sampler_are_kept():
+def test_windows_respect_the_bounds_of_the_sampler():
     sampler = ExpectedNumInstanceSampler(num_instances=1.0, min_past=9, min_future=7)
     windows = assert_same_batches(pipeline(sampler=sampler), entries())
     assert splits_of(windows)[0] == (0, 9)
@@ -172,13 +142,13 @@ def test_the_bounds_of_the_sampler_are_kept():
     assert windows.context == "full"
 
 
-def test_validation_takes_the_last_window_of_each_series():
+def test_validation_sampler_selects_the_last_window_of_each_series():
     sampler = ValidationSplitSampler(min_future=4)
     windows = assert_same_batches(pipeline(sampler=sampler), entries())
     assert splits_of(windows) == [(0, 36), (1, 21), (2, 36)]
 
 
-def test_renamed_fields_are_found():
+def test_renamed_fields_are_gathered():
     rename = RenameFields({"past_target": "past_target_cdf", "kind": "sort"})
     fields = ["past_target_cdf", "future_target", "sort"]
     windows = assert_same_batches(pipeline(rename, fields=fields), entries())
@@ -188,10 +158,10 @@ def test_renamed_fields_are_found():
 
 
 class AnotherSplitter(InstanceSplitter):
-    """One that nobody has heard of."""
+    """A splitter that is not supported natively."""
 
 
-def test_an_unknown_splitter_may_have_another_target_and_no_prediction_range():
+def test_unsupported_splitter_may_have_another_target_and_no_prediction_range():
     splitter = CanonicalInstanceSplitter(
         target_field="y",
         is_pad_field=FieldName.IS_PAD,
@@ -202,15 +172,15 @@ def test_an_unknown_splitter_may_have_another_target_and_no_prediction_range():
         allow_target_padding=False,
     )
     data = [{**e, "y": e["target"]} for e in entries()]
-    with pytest.warns(ScottWarning, match="CanonicalInstanceSplitter is not known"):
+    with pytest.warns(ScottWarning, match="CanonicalInstanceSplitter is not supported"):
         windows = Pipeline.read(Chain([splitter, SelectFields(["past_y"])])).windows(data)
     found = windows.gather(torch.tensor([0, 3]))["past_y"]
     np.testing.assert_allclose(found[1], data[0]["target"][3:9])
 
 
-def test_an_unknown_splitter_goes_through_the_librarys_pipeline():
+def test_unsupported_splitter_uses_the_librarys_pipeline():
     chain = pipeline(cls=AnotherSplitter)
-    with pytest.warns(ScottWarning, match="AnotherSplitter is not known here"):
+    with pytest.warns(ScottWarning, match="AnotherSplitter is not supported natively"):
         windows = Pipeline.read(chain).windows(entries())
     assert isinstance(windows, PipelineIndex)
     known = Pipeline.read(pipeline()).windows(entries())
@@ -221,7 +191,7 @@ def test_an_unknown_splitter_goes_through_the_librarys_pipeline():
         torch.testing.assert_close(found[name], values, rtol=0, atol=0, msg=name)
 
 
-def test_strata_are_those_of_the_forecast_start_after_the_lead_time():
+def test_strata_belong_to_the_forecast_start_after_the_lead_time():
     policy = Stratifier.calendar("hour")
     data = entries()
     for lead in (0, 3):
@@ -233,20 +203,20 @@ def test_strata_are_those_of_the_forecast_start_after_the_lead_time():
         codes = {}
         for number, (series, split) in enumerate(splits_of(windows)):
             parts = [copy.copy(part) for part in chain.transformations]
-            parts[2].instance_sampler = At(split)
+            parts[2].instance_sampler = FixedSampler(split)
             (row,) = (Chain(parts) + policy)([dict(data[series])], is_train=True)
             codes.setdefault(row["stratum"], []).append(number)
         sizes = sorted(len(numbers) for numbers in codes.values())
         assert sorted(strata.sizes.tolist()) == sizes
 
 
-def test_what_series_share_is_stored_once():
+def test_values_shared_by_series_are_stored_once():
     windows = Pipeline.read(pipeline()).windows(entries())
     assert len(windows.store.values["target"]) == sum(LENGTHS)
     assert len(windows.store.values["feature"]) == 40 + 25  # two of them are equal
 
 
-def test_series_too_short_for_a_window_are_left_out_and_named():
+def test_warning_names_series_that_are_too_short_and_left_out():
     with pytest.warns(ScottWarning, match="1 of 3 series are shorter than 31 steps.*s1"):
         windows = Pipeline.read(pipeline(future=30)).windows(entries())
     assert windows.series.item_ids == ("s0", "s2")
@@ -259,21 +229,21 @@ def test_series_too_short_for_a_window_are_left_out_and_named():
         Pipeline.read(pipeline()).windows([])
 
 
-def test_a_field_that_is_missing_is_named():
+def test_error_names_missing_field():
     data = entries()
     del data[1]["kind"]
     with pytest.raises(DataError, match="series 's1' has no field 'kind'"):
         Pipeline.read(pipeline()).windows(data)
 
 
-def test_dimensions_that_differ_are_named():
+def test_error_names_field_whose_dimensions_differ():
     data = entries()
     data[1]["feature"] = data[1]["feature"][:1]
     with pytest.raises(DataError, match="'feature' of series 's1'"):
         Pipeline.read(pipeline()).windows(data)
 
 
-def test_a_feature_shorter_than_its_target_is_refused():
+def test_feature_shorter_than_its_target_is_rejected():
     data = entries()
     data[0]["feature"] = data[0]["feature"][:, :-10]
     with pytest.raises(DataError, match=r"'feature' of series 's0' has shape \(2, 30\)"):
@@ -290,7 +260,7 @@ def test_features_of_several_types_keep_their_values():
     np.testing.assert_allclose(found[0], data[1]["feature"][:, 8:12].T)
 
 
-def test_static_features_of_unequal_shape_are_refused():
+def test_static_features_of_different_shapes_are_rejected():
     data = entries()
     data[2]["size"] = data[2]["size"][:1]
     with pytest.raises(DataError, match="'size' of series 's2' has shape"):
@@ -299,8 +269,8 @@ def test_static_features_of_unequal_shape_are_refused():
 
 @pytest.mark.parametrize("changes", [{}, {"lead": 3}, {"past": 30}, {"ntc": False}])
 @pytest.mark.parametrize("dimensions", [None, 3])
-def test_contexts_are_those_of_the_target_itself(changes, dimensions):
-    """Whatever the instances call it, and whatever is done to them."""
+def test_contexts_are_values_of_the_target(changes, dimensions):
+    """Regardless of how the instances name and transform it."""
     fields = ["renamed"]
     rename = RenameFields({"past_target": "renamed"})
     chain = pipeline(rename, fields=fields, dummy=0.0, dimensions=dimensions, **changes)
@@ -313,41 +283,27 @@ def test_contexts_are_those_of_the_target_itself(changes, dimensions):
 
 
 class MySampler(InstanceSampler):
-    """Draws by a rule of its own."""
+    """A sampler with its own rule."""
 
 
-def test_a_sampler_with_a_rule_of_its_own_is_not_followed_in_silence():
+def test_ignoring_a_custom_sampler_raises_a_warning():
     sampler = MySampler(min_future=4)
     with pytest.warns(ScottWarning, match="MySampler is not used"):
         Pipeline.read(pipeline(sampler=sampler)).windows(entries())
 
 
-def test_a_pipeline_without_a_splitter_is_refused():
+def test_pipeline_without_a_splitter_is_rejected():
     with pytest.raises(ModelError, match="no splitter with an instance_sampler"):
         Pipeline.read(Chain([AsNumpyArray("target", expected_ndim=1)]))
-
-
-def doubled(windows: Any) -> Any:
-    """The same windows in double precision."""
-
-    def fine(tensors):
-        return {k: t.double() if t.is_floating_point() else t for k, t in tensors.items()}
-
-    other = copy.copy(windows)
-    store = windows.store
-    other.store = FieldStore(fine(store.values), store.begins, fine(store.static))
-    values = windows.series.values.double()
-    other.series = replace(windows.series, values=values, dtype=torch.float64)
-    return other
 
 
 @pytest.mark.parametrize(
     ("past", "lead", "min_past"), [(6, 4, 3), (6, 4, 2), (6, 1, 5), (6, 4, 6), (3, 9, 1)]
 )
-def test_a_context_before_the_begin_of_a_series_is_padded_with_a_lead_time(
+def test_context_before_the_beginning_of_a_series_is_padded_with_a_lead_time(
     past, lead, min_past
 ):
-    """The context ends at the split: the lead time brings no more of it."""
+    """The context ends at the split: the lead time does not extend it."""
     sampler = ExpectedNumInstanceSampler(
         num_instances=1.0, min_past=min_past, min_future=4 + lead
     )

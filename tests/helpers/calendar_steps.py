@@ -1,4 +1,4 @@
-"""Steps of each frequency in plain Python, and moments to begin with."""
+"""Steps of time series in plain Python datetimes, without pandas."""
 
 from __future__ import annotations
 
@@ -8,46 +8,46 @@ from datetime import datetime, timedelta
 from hypothesis import strategies as st
 
 
-def next_business_day(moment: datetime) -> datetime:
-    return moment + timedelta(days=(1, 1, 1, 1, 3, 2, 1)[moment.weekday()])
-
-
-def _first_of(moment: datetime, months: int) -> datetime:
+def first_of(moment: datetime, months: int) -> datetime:
     """Midnight of the first day of a block of months."""
     return datetime(moment.year, (moment.month - 1) // months * months + 1, 1)
 
 
-def _months_later(moment: datetime, months: int) -> datetime:
+def months_later(moment: datetime, months: int) -> datetime:
     year, month = divmod(moment.year * 12 + moment.month - 1 + months, 12)
     return datetime(year, month + 1, 1)
 
 
-def _midnight(moment: datetime) -> datetime:
+def next_business_day(moment: datetime) -> datetime:
+    return moment + timedelta(days=(1, 1, 1, 1, 3, 2, 1)[moment.weekday()])
+
+
+def midnight(moment: datetime) -> datetime:
     return datetime(moment.year, moment.month, moment.day)
 
 
-# For each frequency: the begin of the step that contains a moment, and the begin of the
-# next step.
+# For each frequency: the beginning of the step that contains a moment, and the beginning
+# of the next step.
 PLAIN: dict[
     str, tuple[Callable[[datetime], datetime], Callable[[datetime], datetime]]
 ] = {
     "15min": (lambda m: m, lambda m: m + timedelta(minutes=15)),
     "h": (lambda m: m.replace(minute=0), lambda m: m + timedelta(hours=1)),
     "3h": (lambda m: m.replace(minute=0), lambda m: m + timedelta(hours=3)),
-    "D": (_midnight, lambda m: m + timedelta(days=1)),
-    "2D": (_midnight, lambda m: m + timedelta(days=2)),
-    "B": (_midnight, next_business_day),
+    "D": (midnight, lambda m: m + timedelta(days=1)),
+    "2D": (midnight, lambda m: m + timedelta(days=2)),
+    "B": (midnight, next_business_day),
     "W-WED": (
-        lambda m: _midnight(m) - timedelta(days=(m.weekday() - 3) % 7),
+        lambda m: midnight(m) - timedelta(days=(m.weekday() - 3) % 7),
         lambda m: m + timedelta(days=7),
     ),
-    "M": (lambda m: _first_of(m, 1), lambda m: _months_later(m, 1)),
-    "Q": (lambda m: _first_of(m, 3), lambda m: _months_later(m, 3)),
+    "M": (lambda m: first_of(m, 1), lambda m: months_later(m, 1)),
+    "Q": (lambda m: first_of(m, 3), lambda m: months_later(m, 3)),
 }
 
 
 def plain_steps(freq: str, moment: datetime, length: int) -> list[datetime]:
-    """The begins of a number of consecutive steps."""
+    """The beginnings of a number of consecutive steps."""
     begin, after = PLAIN[freq]
     steps = [begin(moment)]
     while len(steps) < length:
@@ -57,7 +57,7 @@ def plain_steps(freq: str, moment: datetime, length: int) -> list[datetime]:
 
 @st.composite
 def moments(draw) -> datetime:
-    """Any minute of four centuries, and often one near a leap day or a new year."""
+    """Any minute of four centuries, often one near a leap day or a new year."""
     day = draw(
         st.datetimes(datetime(1800, 1, 1), datetime(2200, 1, 1))
         | st.builds(
