@@ -30,7 +30,6 @@ from pts_scott._utils.arguments import (
     whole_number,
 )
 from pts_scott._utils.rng import Generators, fresh_seed, isolated
-from pts_scott.backends import backend
 from pts_scott.data.windows import WindowIndex, require_windows
 from pts_scott.engine.distributed import told_apart
 from pts_scott.engine.gradients import Gradients, Losses
@@ -88,7 +87,7 @@ STEPS_THAT_REPAY_COMPILING = 10_000
 SECONDS_THAT_REPAY_COMPILING = 60.0
 
 
-class ScottTrainer(backend.TrainerBase):
+class ScottTrainer:
     """Trains a forecasting model with SCott, or with a method it is compared with.
 
     Parameters
@@ -231,7 +230,6 @@ class ScottTrainer(backend.TrainerBase):
         resume: bool = False,
         skip_limit: int = 10,
     ) -> None:
-        super().__init__()
         self.settings = Settings(
             method=one_of("method", method, METHODS),
             batch_size=whole_number("batch_size", batch_size),
