@@ -38,7 +38,7 @@ from pts_scott.backends import backend
 from pts_scott.engine.compiled import FusedStep
 from pts_scott.engine.gradients import Gradients, Losses
 from pts_scott.method.scott import Scott, Settings, WindowDraws
-from pts_scott.models.networks import LSTMNetwork, VARNetwork
+from pts_scott.models.networks import LSTMNetwork, VARNetwork, nbeats_network
 from pts_scott.strata.partition import Strata
 from pts_scott.training.lightning_module import OuterLoopModule
 from pts_scott.training.trainer import OPTIMIZERS
@@ -66,7 +66,7 @@ class Model:
 
 def nbeats(stacks: int, width: int, context: int, prediction: int) -> nn.Module:
     """N-BEATS with one generic block a stack."""
-    return backend.nbeats(
+    return nbeats_network(
         context_length=context,
         prediction_length=prediction,
         periodicity=24,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,9 +21,10 @@ from gluonts.transform import (
     ValidationSplitSampler,
 )
 from gluonts.transform.sampler import InstanceSampler
+from helpers.instances import SplitAt, library_batch, splits_of
 
 from pts_scott import Stratifier
-from pts_scott.data.instances import FieldStore, InstanceIndex, PipelineIndex
+from pts_scott.data.instances import InstanceIndex, PipelineIndex
 from pts_scott.data.pipelines import Pipeline
 from pts_scott.errors import DataError, EmptyDatasetError, ModelError, ScottWarning
 
@@ -101,35 +100,6 @@ def pipeline(
         *after,
     ]
     return Chain([*parts, SelectFields(list(fields))] if fields else parts)
-
-
-class At:
-    """A sampler that splits where it is told."""
-
-    def __init__(self, split):
-        self.split = split
-
-    def __call__(self, target):
-        return np.array([self.split])
-
-
-def library_batch(chain: Chain, data: list[dict], splits: list[tuple[int, int]]):
-    """The same windows, by the library's own transformations."""
-    rows = []
-    for series, split in splits:
-        parts = [copy.copy(part) for part in chain.transformations]
-        for part in parts:
-            if hasattr(part, "instance_sampler"):
-                part.instance_sampler = At(split)
-        (row,) = Chain(parts)([dict(data[series])], is_train=True)
-        rows.append(row)
-    return {name: torch.as_tensor(np.array([r[name] for r in rows])) for name in rows[0]}
-
-
-def splits_of(windows: InstanceIndex) -> list[tuple[int, int]]:
-    series, starts = windows.locate(torch.arange(len(windows)))
-    lead = windows.layout.lead_time
-    return [(int(i), int(s) - lead) for i, s in zip(series, starts)]
 
 
 def assert_same_batches(chain: Chain, data: list[dict]) -> InstanceIndex:
@@ -233,7 +203,7 @@ def test_strata_are_those_of_the_forecast_start_after_the_lead_time():
         codes = {}
         for number, (series, split) in enumerate(splits_of(windows)):
             parts = [copy.copy(part) for part in chain.transformations]
-            parts[2].instance_sampler = At(split)
+            parts[2].instance_sampler = SplitAt(split)
             (row,) = (Chain(parts) + policy)([dict(data[series])], is_train=True)
             codes.setdefault(row["stratum"], []).append(number)
         sizes = sorted(len(numbers) for numbers in codes.values())
@@ -325,20 +295,6 @@ def test_a_sampler_with_a_rule_of_its_own_is_not_followed_in_silence():
 def test_a_pipeline_without_a_splitter_is_refused():
     with pytest.raises(ModelError, match="no splitter with an instance_sampler"):
         Pipeline.read(Chain([AsNumpyArray("target", expected_ndim=1)]))
-
-
-def doubled(windows: Any) -> Any:
-    """The same windows in double precision."""
-
-    def fine(tensors):
-        return {k: t.double() if t.is_floating_point() else t for k, t in tensors.items()}
-
-    other = copy.copy(windows)
-    store = windows.store
-    other.store = FieldStore(fine(store.values), store.begins, fine(store.static))
-    values = windows.series.values.double()
-    other.series = replace(windows.series, values=values, dtype=torch.float64)
-    return other
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from pts_scott.diagnostics.variance import VarianceProbe
 from pts_scott.diagnostics.window_gradients import window_gradients
 from pts_scott.engine.gradients import Gradients, Losses
 from pts_scott.errors import ArgumentError, WindowLossError
-from pts_scott.models.networks import LSTMNetwork, VARNetwork
+from pts_scott.models.networks import LSTMNetwork, VARNetwork, nbeats_network
 
 COEFFICIENT = 0.7
 # With 9 strata: two windows from each, or M = (18 − 9 · 2 / 3) / 2 = 6 in an inner step.
@@ -480,7 +480,7 @@ def test_vmap_is_not_used_where_it_would_only_repeat_a_kernel():
                 torch.__version__ < (2, 7), reason="vmap takes no distribution's checks"
             ),
         ),
-        lambda: backend.nbeats(
+        lambda: nbeats_network(
             context_length=6,
             prediction_length=2,
             periodicity=1,
