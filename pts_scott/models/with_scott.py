@@ -182,6 +182,6 @@ def _check_training_arguments(given: dict[str, Any]) -> None:
     for name, instead in backend.TRAINER_DECIDES.items():
         if name in given:
             raise ArgumentError(
-                f"{name}={given[name]!r} is about training, which the trainer decides: "
+                f"{name}={given[name]!r} is about training, which the trainer controls: "
                 f"pass trainer=ScottTrainer({instead}=...)."
             )

@@ -49,7 +49,7 @@ def test_estimator_is_serialised_like_its_parent():
         ({"freq": "D"}, ArgumentError, "multiple values for argument 'freq'"),
         ({"lr": 0.1}, ArgumentError, r"ScottTrainer\(learning_rate=...\)"),
         ({"batch_size": 7}, ArgumentError, r"ScottTrainer\(batch_size=...\)"),
-        ({"trainer_kwargs": {"max_epochs": 3}}, ArgumentError, "the trainer decides"),
+        ({"trainer_kwargs": {"max_epochs": 3}}, ArgumentError, "the trainer controls"),
         ({"hiden_size": 8}, UnknownArgumentError, "Did you mean 'hidden_size'"),
         ({"trainer": 3}, ArgumentError, "expected a ScottTrainer"),
     ],
