@@ -29,17 +29,16 @@ from pts_scott import ScottTrainer, with_scott
 from pts_scott.backends import backend
 
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/stacks")]
+sys.path.insert(0, str(ROOT / "tests"))
 
 if backend.NAME == "gluonts":
     from gluonts.torch.model.deep_npts import DeepNPTSEstimator
-    from test_gluonts import CONTRACT, LENGTHS, MODELS, Model, dataset
+    from helpers.gluonts_models import CONTRACT, LENGTHS, MODELS, Model, dataset_of
 
     MODELS = {**MODELS, "DeepNPTS": Model(DeepNPTSEstimator, {**LENGTHS, "freq": "h"})}
     TITLE = "GluonTS"
 else:
-    from test_pytorchts import CONTRACT, MODELS
-    from test_pytorchts import data_of as dataset
+    from helpers.pytorchts_models import CONTRACT, MODELS, dataset_of
 
     TITLE = "PyTorchTS"
 
@@ -62,7 +61,7 @@ def library_run(model: Any, arguments: dict[str, Any], steps: int) -> None:
 
         trainer = pts.Trainer(epochs=1, device="cpu", **settings)
         estimator = model.estimator(**arguments, trainer=trainer)
-        estimator.train(dataset(model), prefetch_factor=None)
+        estimator.train(dataset_of(model), prefetch_factor=None)
         return
     if "epochs" in model.estimator.__init__.__annotations__:  # DeepNPTS
         settings["epochs"] = 1
@@ -75,7 +74,7 @@ def library_run(model: Any, arguments: dict[str, Any], steps: int) -> None:
             "enable_model_summary": False,
             "enable_checkpointing": True,  # GluonTS' default
         }
-    model.estimator(**arguments, **settings).train(dataset(model))
+    model.estimator(**arguments, **settings).train(dataset_of(model))
 
 
 def our_run(model: Any, arguments: dict[str, Any], steps: int, method: str) -> None:
@@ -92,7 +91,7 @@ def our_run(model: Any, arguments: dict[str, Any], steps: int, method: str) -> N
         seed=0,
         trainer_kwargs={"enable_progress_bar": False},
     )
-    with_scott(model.estimator)(**arguments, trainer=trainer).train(dataset(model))
+    with_scott(model.estimator)(**arguments, trainer=trainer).train(dataset_of(model))
 
 
 def seconds_of(run: Callable[[int], None], steps: int) -> float:

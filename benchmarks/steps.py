@@ -40,7 +40,7 @@ from pts_scott.engine.gradients import Gradients
 from pts_scott.engine.losses import Losses
 from pts_scott.method.hyperparameters import Hyperparameters
 from pts_scott.method.scott import Scott, WindowDraws
-from pts_scott.models.networks import LSTMNetwork, VARNetwork
+from pts_scott.models.networks import LSTMNetwork, VARNetwork, nbeats_network
 from pts_scott.strata.partition import Strata
 from pts_scott.training.lightning_module import OuterLoopModule
 from pts_scott.training.optimizers import OPTIMIZERS
@@ -69,6 +69,8 @@ class Model:
 def nbeats(stacks: int, width: int, context: int, prediction: int) -> nn.Module:
     """Build N-BEATS with one generic block per stack."""
     return backend.nbeats(
+    """N-BEATS with one generic block a stack."""
+    return nbeats_network(
         context_length=context,
         prediction_length=prediction,
         periodicity=24,

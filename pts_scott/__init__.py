@@ -6,10 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pts_scott.backends import ScottTrainer
     from pts_scott.data.arrow import ArrowDataset
     from pts_scott.data.window_index import WindowIndex
     from pts_scott.errors import ScottError
-    from pts_scott.models.estimators import (
+    from pts_scott.models.paper_models import (
         LSTMEstimator,
         NBEATSEstimator,
         SimpleFeedForwardEstimator,
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from pts_scott.strata.partition import Strata
     from pts_scott.strata.stratifier import Stratifier
     from pts_scott.training.checkpoints import Checkpoints
-    from pts_scott.training.trainer import ScottTrainer
 
 __version__ = "0.1.0"
 
@@ -45,14 +45,14 @@ __all__ = [
 _MODULES = {
     "ArrowDataset": "data.arrow",
     "Checkpoints": "training.checkpoints",
-    "LSTMEstimator": "models.estimators",
-    "NBEATSEstimator": "models.estimators",
+    "LSTMEstimator": "models.paper_models",
+    "NBEATSEstimator": "models.paper_models",
     "ScottError": "errors",
-    "ScottTrainer": "training.trainer",
-    "SimpleFeedForwardEstimator": "models.estimators",
+    "ScottTrainer": "backends",
+    "SimpleFeedForwardEstimator": "models.paper_models",
     "Strata": "strata.partition",
     "Stratifier": "strata.stratifier",
-    "VAREstimator": "models.estimators",
+    "VAREstimator": "models.paper_models",
     "WindowIndex": "data.window_index",
     "load_predictor": "models.predictors",
     "with_scott": "models.with_scott",

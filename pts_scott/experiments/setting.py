@@ -13,10 +13,10 @@ from pts_scott import datasets
 from pts_scott._utils.arguments import nearest
 from pts_scott.errors import ConfigError
 from pts_scott.experiments.config import Experiment, OptimizerConfig
-from pts_scott.models.estimators import (
+from pts_scott.models.estimator import ScottEstimator
+from pts_scott.models.paper_models import (
     LSTMEstimator,
     NBEATSEstimator,
-    ScottEstimator,
     SimpleFeedForwardEstimator,
     VAREstimator,
 )

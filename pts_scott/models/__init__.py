@@ -1,1 +1,1 @@
-"""Estimators, networks, and predictors."""
+"""Estimators, networks, `with_scott`, and reading of predictors."""

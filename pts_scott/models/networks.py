@@ -1,111 +1,25 @@
-"""Networks that both stacks share: VAR, LSTM, and the head of N-BEATS.
+"""Networks of this package: VAR, LSTM, and N-BEATS for backends without one.
 
-Each has ``forward``, which gives one forecast for each window as a sample path,
-and ``loss``, which gives one loss for each window. A window is scaled by the mean
-of its own context and by nothing else, so neither depends on its neighbours.
+Each has ``forward``, which returns one forecast per window as a sample path, and
+``loss``, which returns one loss per window.
 """
+
+# No postponed annotations here: GluonTS' ``validated`` reads them as types.
+from typing import Any
 
 import torch
 from gluonts.core.component import validated
 from torch import Tensor, nn
 
-POINT_LOSSES = ("MAPE", "sMAPE", "MASE")
-
-
-def context_scale(past_target: Tensor, past_observed_values: Tensor) -> Tensor:
-    """Mean of |context| over its observed steps, kept as a step: (M, 1) or (M, 1, D).
-
-    A context of zeros, or without an observed step, has scale 1.
-    """
-    count = past_observed_values.sum(dim=1, keepdim=True).clamp(min=1)
-    scale = (past_target.abs() * past_observed_values).sum(dim=1, keepdim=True) / count
-    return torch.where(scale > 0, scale, torch.ones_like(scale))
-
-
-def observed_mean(values: Tensor, observed: Tensor) -> Tensor:
-    """Mean over all but the first dimension of what is observed; 0 where nothing is."""
-    values = torch.where(observed > 0, values, torch.zeros_like(values))
-    count = observed.flatten(1).sum(dim=1).clamp(min=1)
-    return values.flatten(1).sum(dim=1) / count
-
-
-def mape_loss(forecast: Tensor, future_target: Tensor, observed: Tensor) -> Tensor:
-    """MAPE of each window as PyTorchTS defines it; steps with target 0 count as 0."""
-    error = (future_target - forecast).abs()
-    return _percentage(error, future_target.abs(), observed, 100)
-
-
-def smape_loss(forecast: Tensor, future_target: Tensor, observed: Tensor) -> Tensor:
-    """SMAPE of each window as PyTorchTS defines it."""
-    error = (future_target - forecast).abs()
-    base = (future_target.abs() + forecast.abs()).detach()
-    return _percentage(error, base, observed, 200)
-
-
-def _percentage(error: Tensor, base: Tensor, observed: Tensor, factor: float) -> Tensor:
-    zero = base == 0
-    ratio = torch.where(zero, torch.zeros_like(error), error / torch.where(zero, 1, base))
-    return factor / error.shape[1] * observed_mean(ratio, observed)
-
-
-def mase_loss(
-    forecast: Tensor,
-    future_target: Tensor,
-    observed: Tensor,
-    past_target: Tensor,
-    past_observed_values: Tensor,
-    periodicity: int,
-) -> Tensor:
-    """Absolute error over the seasonal naive error of the window's own context.
-
-    PyTorchTS takes the seasonal error over context and future, and divides it once more
-    by the number of steps; the future does not belong into the scale of a loss. A
-    context without seasonal error has scale 1.
-    """
-    both = past_observed_values[:, periodicity:] * past_observed_values[:, :-periodicity]
-    change = (past_target[:, periodicity:] - past_target[:, :-periodicity]).abs()
-    scale = observed_mean(change, both)
-    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    return observed_mean((future_target - forecast).abs(), observed) / scale
-
-
-class PointNetwork(nn.Module):
-    """Base of networks that forecast one value a step and are trained with MSE."""
-
-    scaling: bool
-
-    def predict(self, context: Tensor) -> Tensor:
-        """From scaled contexts (M, C[, D]) to scaled forecasts (M, P[, D])."""
-        raise NotImplementedError
-
-    def scale(self, past_target: Tensor, past_observed_values: Tensor) -> Tensor:
-        """The scale of each window; 1 if scaling is off."""
-        if self.scaling:
-            return context_scale(past_target, past_observed_values)
-        return torch.ones_like(past_target[:, :1])
-
-    def forward(self, past_target: Tensor, past_observed_values: Tensor) -> Tensor:
-        scale = self.scale(past_target, past_observed_values)
-        return (self.predict(past_target / scale) * scale).unsqueeze(1)
-
-    def loss(
-        self,
-        past_target: Tensor,
-        past_observed_values: Tensor,
-        future_target: Tensor,
-        future_observed_values: Tensor,
-    ) -> Tensor:
-        """Mean squared error of each window, in units of its scale."""
-        scale = self.scale(past_target, past_observed_values)
-        error = self.predict(past_target / scale) - future_target / scale
-        return observed_mean(error.square(), future_observed_values)
+from pts_scott.backends import backend
+from pts_scott.backends.point_network import NBEATSHead, PointNetwork
 
 
 class VARNetwork(PointNetwork):
     """A linear map from context to prediction range.
 
-    Univariate series share it; a multivariate target gets the full matrix from all
-    dimensions of the context to all of the prediction.
+    Univariate series share it; for a multivariate target it is the full matrix from all
+    dimensions of the context to all dimensions of the prediction range.
     """
 
     @validated()
@@ -116,18 +30,14 @@ class VARNetwork(PointNetwork):
         dimensions: int | None = None,
         scaling: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(scaling)
         self.prediction_length = prediction_length
         self.dimensions = dimensions
-        self.scaling = scaling
         width = dimensions or 1
         self.linear = nn.Linear(context_length * width, prediction_length * width)
 
     def predict(self, context: Tensor) -> Tensor:
-        forecast: Tensor = self.linear(context.flatten(1))
-        if self.dimensions is None:
-            return forecast
-        return forecast.unflatten(1, (self.prediction_length, self.dimensions))
+        return _split_dimensions(self.linear(context.flatten(1)), self.dimensions)
 
 
 class LSTMNetwork(PointNetwork):
@@ -143,10 +53,9 @@ class LSTMNetwork(PointNetwork):
         dropout: float = 0.0,
         scaling: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(scaling)
         self.prediction_length = prediction_length
         self.dimensions = dimensions
-        self.scaling = scaling
         width = dimensions or 1
         self.lstm = nn.LSTM(
             width, hidden_size, num_layers, batch_first=True, dropout=dropout
@@ -157,44 +66,18 @@ class LSTMNetwork(PointNetwork):
         # (M, C) gets a last dimension of one; the batch stays first throughout.
         steps = context.unsqueeze(-1) if self.dimensions is None else context
         states, _ = self.lstm(steps)
-        forecast: Tensor = self.output(states[:, -1])
-        if self.dimensions is None:
-            return forecast
-        return forecast.unflatten(1, (self.prediction_length, self.dimensions))
+        return _split_dimensions(self.output(states[:, -1]), self.dimensions)
 
 
-class NBEATSHead(PointNetwork):
-    """Scaling and losses of N-BEATS around the blocks that a stack provides."""
-
-    loss_function: str
-    periodicity: int
-
-    def loss(
-        self,
-        past_target: Tensor,
-        past_observed_values: Tensor,
-        future_target: Tensor,
-        future_observed_values: Tensor,
-    ) -> Tensor:
-        """MAPE, sMAPE or MASE of each window."""
-        scale = self.scale(past_target, past_observed_values)
-        forecast = self.predict(past_target / scale) * scale
-        if self.loss_function == "MAPE":
-            return mape_loss(forecast, future_target, future_observed_values)
-        if self.loss_function == "sMAPE":
-            return smape_loss(forecast, future_target, future_observed_values)
-        return mase_loss(
-            forecast,
-            future_target,
-            future_observed_values,
-            past_target,
-            past_observed_values,
-            self.periodicity,
-        )
+def _split_dimensions(forecast: Tensor, dimensions: int | None) -> Tensor:
+    """Reshape forecasts of shape (M, P·D) to (M, P, D); univariate ones stay (M, P)."""
+    if dimensions is None:
+        return forecast
+    return forecast.unflatten(1, (-1, dimensions))
 
 
 class NBEATSBlock(nn.Module):
-    """One block: a stack of layers, then an expansion of backcast and forecast.
+    """One block of N-BEATS: layers, then an expansion of backcast and forecast.
 
     Parameters
     ----------
@@ -237,7 +120,7 @@ class NBEATSBlock(nn.Module):
 
 
 def _basis(kind: str, context_length: int, prediction_length: int, size: int) -> Tensor:
-    """Rows of polynomials or harmonics over context and prediction range."""
+    """Return polynomials or harmonics over context and prediction range as rows."""
     time = torch.arange(-context_length, prediction_length, dtype=torch.float64)
     if kind == "T":
         time = time / max(context_length, prediction_length)
@@ -251,7 +134,7 @@ def _basis(kind: str, context_length: int, prediction_length: int, size: int) ->
 
 
 class NBEATSNetwork(NBEATSHead):
-    """N-BEATS for stacks that have none of their own: residual blocks, summed up."""
+    """N-BEATS for backends without one: the sum of residual blocks."""
 
     @validated()
     def __init__(
@@ -268,10 +151,7 @@ class NBEATSNetwork(NBEATSHead):
         loss_function: str = "MAPE",
         scaling: bool = True,
     ) -> None:
-        super().__init__()
-        self.periodicity = periodicity
-        self.loss_function = loss_function
-        self.scaling = scaling
+        super().__init__(periodicity, loss_function, scaling)
         widths = widths or [512] * num_stacks
         num_blocks = num_blocks or [1] * num_stacks
         num_block_layers = num_block_layers or [4] * num_stacks
@@ -298,3 +178,15 @@ class NBEATSNetwork(NBEATSHead):
             total = forecast if total is None else total + forecast
         assert total is not None
         return total
+
+
+def nbeats_network(**arguments: Any) -> nn.Module:
+    """Return the backend's own N-BEATS, or this package's if the backend has none.
+
+    Parameters
+    ----------
+    **arguments
+        As for `NBEATSNetwork`.
+    """
+    make = NBEATSNetwork if backend.nbeats is None else backend.nbeats
+    return make(**arguments)

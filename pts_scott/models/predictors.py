@@ -1,8 +1,8 @@
-"""Predictors, read from their folder without running code that the files name.
+"""Safe loading of predictors, by an allowlist of the classes that their files may name.
 
-GluonTS' ``Predictor.deserialize`` imports and calls what type file and JSON files say,
-so that a folder from elsewhere can run anything. Here every name is looked at before
-anything is imported, and tensors are read as tensors only; then GluonTS reads.
+GluonTS' ``Predictor.deserialize`` imports and calls whatever the type file and the JSON
+files name, so a folder from elsewhere can run any code. Here every name is checked before
+anything is imported, and tensor files may hold nothing but tensors; then GluonTS reads.
 """
 
 from __future__ import annotations
@@ -30,30 +30,32 @@ from pts_scott.errors import (
     UnsafePredictorError,
 )
 
-# Where that of which predictors are made is defined: networks, distributions,
-# transformations and features. Making one of these classes computes, and no more.
-MODULES = (
+# Modules that define what predictors consist of: networks, distributions,
+# transformations and features. Instantiating their classes only computes.
+ALLOWED_MODULES = (
     *("gluonts.model.forecast_generator", "gluonts.time_feature"),
     *("gluonts.torch", "gluonts.transform"),
     *("pts.feature", "pts.model", "pts.modules"),
-    *("pts_scott.models.networks", "pts_scott.backends"),
+    "pts_scott.models.networks",
+    *("pts_scott.backends.pytorchts.networks", "pts_scott.backends.pytorchts.predictor"),
 )
-FUNCTIONS = ("gluonts.time_feature",)  # which are named, and never called, by a file
-VALUES = {
+# Modules whose functions files may refer to, but never call.
+FUNCTION_MODULES = ("gluonts.time_feature",)
+ALLOWED_NAMES = {
     *(f"builtins.{name}" for name in ("bool", "float", "int", "str")),
     *(f"builtins.{name}" for name in ("dict", "frozenset", "list", "set", "tuple")),
     *(f"numpy.float{bits}" for bits in (16, 32, 64)),
     *(f"numpy.{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
     *("numpy.array", "numpy.bool", "numpy.bool_", "numpy.datetime64", "numpy.dtype"),
     *("pandas.Period", "pandas.Timestamp", "pandas.tseries.frequencies.to_offset"),
-    *(
-        "pts_scott.models.with_scott.SavedEstimator",
-        "pts_scott.training.trainer.ScottTrainer",
-    ),
+    "pts_scott.models.with_scott.SavedEstimator",
+    "pts_scott.training.trainer.ScottTrainer",
+    "pts_scott.backends.pytorchts.trainer.ScottTrainer",
 }
-TYPES = ("gluonts-config.json", "type.txt")  # by either version, as below
-STATES = ("prediction-net-state.pt", "prediction_net_state")  # by either version
-AGAIN = "write it again with predictor.serialize(folder)."
+# File names of GluonTS' current version and of 0.9.
+TYPE_FILES = ("gluonts-config.json", "type.txt")
+STATE_FILES = ("prediction-net-state.pt", "prediction_net_state")
+WRITE_AGAIN = "write it again with predictor.serialize(folder)."
 
 
 def load_predictor(
@@ -62,32 +64,32 @@ def load_predictor(
     *,
     trusted: Sequence[str] = (),
 ) -> Predictor:
-    """Read a predictor from its folder; nothing in it can run code of its own.
+    """Load a predictor from its folder without running code from its files.
 
     Parameters
     ----------
     path
         The folder to which ``predictor.serialize`` wrote.
     device
-        Where the predictor computes; None for what its files say, or the CPU.
+        Device of the predictor; None for the one in its files, or the CPU.
     trusted
-        Packages of yours whose classes the files may name, e.g. ``("my_package",)``.
-        They are imported. What GluonTS, PyTorchTS and this package need is known.
+        Your own packages whose classes the files may name, e.g. ``("my_package",)``.
+        They are imported. GluonTS, PyTorchTS and this package need not be listed.
 
     Returns
     -------
     Predictor
-        As GluonTS' ``Predictor.deserialize`` gives it.
+        As GluonTS' ``Predictor.deserialize`` returns it.
 
     Raises
     ------
     PredictorError
         If there is no such folder, or a class that it names is not installed.
     DamagedPredictorError
-        If a file is not whole.
+        If a file is missing, truncated or changed.
     UnsafePredictorError
-        If a file names anything but the parts of a predictor, or holds anything but
-        tensors.
+        If a file names a class that is not on the allowlist, or a tensor file holds
+        anything but tensors.
 
     Examples
     --------
@@ -96,71 +98,82 @@ def load_predictor(
     """
     if isinstance(trusted, str):
         raise ArgumentError(
-            f"trusted={trusted!r}: expected names of packages, trusted=({trusted!r},)."
+            f"trusted={trusted!r}: expected a sequence of package names, e.g. "
+            f"trusted=({trusted!r},)."
         )
-    folder = Path(path)
-    if not folder.is_dir():
-        found = "is a file" if folder.is_file() else "is not there"
-        raise PredictorError(
-            f"{str(folder)!r} {found}; give the folder to which "
-            "predictor.serialize(folder) wrote."
-        )
-    if not any((folder / name).exists() for name in (*TYPES, *STATES)):
-        checkpoint = (folder / "last.ckpt").exists()
-        found = "the checkpoint of a run, which trains on with resume=True,"
-        raise PredictorError(
-            f"{str(folder)!r} has {found if checkpoint else 'something else, but'} no "
-            "predictor; give the folder to which predictor.serialize(folder) wrote."
-        )
-    kind = _class_of(folder, tuple(trusted))
+    folder, packages = Path(path), tuple(trusted)
+    _check_folder(folder)
+    predictor_class = _predictor_class(folder, packages)
     for file in sorted(folder.iterdir()):
         if file.suffix.lower() == ".json":
-            for use, name in _read(file, lambda text: list(_names(json.loads(text)))):
-                _check(use, name, file, tuple(trusted))
-        elif file.name.lower() in STATES:
+            for kind, name in _read(file, lambda text: list(_names(json.loads(text)))):
+                _resolve(kind, name, file, packages)
+        elif file.name.lower() in STATE_FILES:
             _check_tensors(file)
     place = None if device is None else torch.device(device)
     try:
-        return backend.made_whole(kind.deserialize(folder, device=place))
-    except Exception as error:  # whatever its own classes say to arguments of a file
+        return backend.restore_predictor(
+            predictor_class.deserialize(folder, device=place)
+        )
+    except Exception as error:  # a class may raise anything if its arguments are wrong
         raise DamagedPredictorError(
-            f"the predictor in {folder} cannot be made from its files ({cause(error)}). "
-            "Read it with the versions of GluonTS and of this package that wrote it, or "
-            f"{AGAIN}"
+            f"the predictor in {folder} cannot be created from its files "
+            f"({cause(error)}). Load it with the versions of GluonTS and of this package "
+            f"that wrote it, or {WRITE_AGAIN}"
         ) from error
 
 
-def _class_of(folder: Path, trusted: tuple[str, ...]) -> Any:
-    """The predictor's class, from the file that names it, by either version."""
-    new, old = (folder / name for name in TYPES)
+def _check_folder(folder: Path) -> None:
+    """Raise if there is no predictor in a folder."""
+    if not folder.is_dir():
+        found = "is a file" if folder.is_file() else "does not exist"
+        raise PredictorError(
+            f"{str(folder)!r} {found}; expected the folder to which "
+            "predictor.serialize(folder) wrote."
+        )
+    if not any((folder / name).exists() for name in (*TYPE_FILES, *STATE_FILES)):
+        found = "contains no predictor"
+        if (folder / "last.ckpt").exists():
+            found += ", but the checkpoint of a run, which resume=True continues"
+        raise PredictorError(
+            f"{str(folder)!r} {found}; expected the folder to which "
+            "predictor.serialize(folder) wrote."
+        )
+
+
+def _predictor_class(folder: Path, trusted: tuple[str, ...]) -> Any:
+    """Return the predictor's class, from the type file of either version."""
+    new, old = (folder / name for name in TYPE_FILES)
     if new.exists():
         file, name = new, _read(new, lambda text: json.loads(text)["type"])
     else:
         file, name = old, _read(old, str.strip)
-    found = _check("type", name, file, trusted)
-    base = backend.PyTorchPredictor  # type: ignore[attr-defined]
-    if _within(name, trusted):
-        base = Predictor
+    found = _resolve("type", name, file, trusted)
+    base = Predictor if _is_within(name, trusted) else backend.PREDICTOR
     if not (isinstance(found, type) and issubclass(found, base)):
         raise UnsafePredictorError(
-            f"{file} names {quote(name)}, which is no predictor of a torch model; {AGAIN}"
+            f"{file} names {quote(name)}, which is not a predictor of a torch model; "
+            f"{WRITE_AGAIN}"
         )
     return found
 
 
 def _read(file: Path, parse: Any) -> Any:
-    """What a text file says, or that it is not whole."""
+    """Parse a text file, or raise that it is damaged."""
     try:
         return parse(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise DamagedPredictorError(
-            f"{file} cannot be read ({cause(error)}): it is not there, or was cut off or "
-            f"changed after it was written; {AGAIN}"
+            f"{file} cannot be read ({cause(error)}): it is missing, truncated, or was "
+            f"changed after it was written; {WRITE_AGAIN}"
         ) from error
 
 
 def _names(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """Whatever GluonTS would import, and what for: "type", "instance" or "stateful"."""
+    """Yield every name that GluonTS would import, after its kind.
+
+    Kinds are "type", "instance" and "stateful".
+    """
     if isinstance(tree, dict):
         if "__kind__" in tree:
             yield tree["__kind__"], tree.get("class")
@@ -170,75 +183,87 @@ def _names(tree: Any) -> Iterator[tuple[Any, Any]]:
             yield from _names(branch)
 
 
-def _within(name: str, packages: Sequence[str]) -> bool:
+def _is_within(name: str, packages: Sequence[str]) -> bool:
     return any(name.startswith(f"{package}.") for package in packages)
 
 
-def _check(use: Any, name: Any, file: Path, trusted: tuple[str, ...]) -> Any:
-    """What a name stands for; an error if a predictor has no need of it."""
+def _resolve(kind: Any, name: Any, file: Path, trusted: tuple[str, ...]) -> Any:
+    """Return the object that a name refers to, if the allowlist permits it."""
     if not isinstance(name, str):
-        raise DamagedPredictorError(f"{file} names no class: {quote(name)}; {AGAIN}")
-    mine = _within(name, trusted)
-    if not (mine or name in VALUES or _within(name, MODULES)):
+        raise DamagedPredictorError(
+            f"{file} has {quote(name)} in place of a class name; {WRITE_AGAIN}"
+        )
+    is_trusted = _is_within(name, trusted)
+    if not (is_trusted or name in ALLOWED_NAMES or _is_within(name, ALLOWED_MODULES)):
         raise _refused(name, file)
     try:
-        found = locate(name)  # it imports, and follows attributes
+        found = locate(name)  # imports modules and follows attributes
     except Exception as error:
         raise PredictorError(
             f"{file} names {name}, which cannot be imported here ({cause(error)}). "
-            "Install what it needs."
+            "Install the packages that it needs."
         ) from error
     if found is None:
         raise PredictorError(
             f"{file} names {name}, which is not installed here. Install the versions of "
-            "GluonTS, PyTorchTS and this package with which the predictor was written."
+            "GluonTS, PyTorchTS and this package that wrote the predictor."
         )
-    if name in VALUES:
+    if name in ALLOWED_NAMES:
         return found
     # A name may lead out of its module: gluonts.torch.util.torch.load
     there = f"{getattr(found, '__module__', '')}.{getattr(found, '__qualname__', '')}"
-    function = use == "type" and _within(name, FUNCTIONS)
-    harmless = isinstance(found, type) or (function and isinstance(found, FunctionType))
-    if there != name or not (mine or (harmless and use in ("type", "instance"))):
+    if isinstance(found, type):
+        is_harmless = kind in ("type", "instance")
+    else:
+        is_function = isinstance(found, FunctionType)
+        is_harmless = (
+            is_function and kind == "type" and _is_within(name, FUNCTION_MODULES)
+        )
+    if there != name or not (is_trusted or is_harmless):
         raise _refused(name, file)
     return found
 
 
 def _refused(name: str, file: Path) -> UnsafePredictorError:
     package = name.split(".")[0]
-    known = {*sys.stdlib_module_names, *(module.split(".")[0] for module in MODULES)}
-    remedy = "No predictor needs it: do not use what comes from there."
-    if package.isidentifier() and package not in {*known, "numpy", "pandas", "torch"}:
-        remedy = f"If that package is yours, pass trusted=({package!r},)."
+    known = {
+        *sys.stdlib_module_names,
+        *(module.split(".")[0] for module in ALLOWED_MODULES),
+        *("numpy", "pandas", "torch"),
+    }
+    remedy = "No predictor needs it: do not use files from this source."
+    if package.isidentifier() and package not in known:
+        remedy = f"If that package is your own, pass trusted=({package!r},)."
     return UnsafePredictorError(
-        f"{file} names {quote(name)}, which is no part of GluonTS', PyTorchTS' or this "
-        f"package's predictors, and reading it could run someone else's code. {remedy}"
+        f"{file} names {quote(name)}, which is not part of GluonTS', PyTorchTS' or this "
+        f"package's predictors; loading it could run arbitrary code. {remedy}"
     )
 
 
 def _check_tensors(file: Path) -> None:
-    """Refuse what is not tensors alone.
+    """Raise if a file holds anything but tensors, or is damaged.
 
-    GluonTS leaves it to torch's default whether anything else may be unpickled, and
-    environment variables change that. What is read here holds nothing else.
+    GluonTS relies on torch's default for what may be unpickled, which environment
+    variables change.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of torch, about pickles that it refuses
+            warnings.simplefilter("ignore")  # torch's, about pickles that it refuses
             torch.load(file, map_location="cpu", weights_only=True)
-        with zipfile.ZipFile(file) as archive:  # check sums, which torch leaves alone
+        with zipfile.ZipFile(file) as archive:  # torch does not verify checksums
             broken = archive.testzip()
     except pickle.UnpicklingError as error:
         raise UnsafePredictorError(
-            f"{file} holds more than tensors, and reading it could run someone else's "
-            f"code; it is not read. If it is yours, {AGAIN}"
+            f"{file} holds more than tensors, and loading it could run arbitrary code; "
+            f"it was not loaded. If it is your own, {WRITE_AGAIN}"
         ) from error
-    except Exception as error:  # of bytes that are no such file, torch says many things
+    except Exception as error:  # for other bytes torch raises many kinds of errors
         raise DamagedPredictorError(
-            f"{file} is not a whole file of tensors ({cause(error)}); it was cut off or "
-            f"changed after it was written; {AGAIN}"
+            f"{file} is not a complete file of tensors ({cause(error)}); it was "
+            f"truncated, or changed after it was written; {WRITE_AGAIN}"
         ) from error
     if broken is not None:
         raise DamagedPredictorError(
-            f"{file} was changed after it was written: {broken} is not as it was; {AGAIN}"
+            f"{file} was changed after it was written: the checksum of {broken} is "
+            f"wrong; {WRITE_AGAIN}"
         )

@@ -1,4 +1,4 @@
-"""The libraries' own estimators, trained by a `ScottTrainer`."""
+"""`with_scott`: the libraries' own estimators, trained by a `ScottTrainer`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from gluonts.core import serde
 from gluonts.dataset.common import Dataset
 
 from pts_scott._utils.arguments import check_names
-from pts_scott._utils.text import quote
-from pts_scott.backends import backend
-from pts_scott.data.offsets import parse_offset
+from pts_scott.backends import ScottTrainer, backend
+from pts_scott.data.timeline import parse_offset
 from pts_scott.data.validation import CheckedDataset
-from pts_scott.errors import ArgumentError
-from pts_scott.training.trainer import ScottTrainer
+from pts_scott.errors import ArgumentError, quote
+from pts_scott.models.trainer_argument import trainer_or_default
 
 
 def with_scott(estimator: type) -> type:
-    """An estimator class of the library that trains with SCott.
+    """Return a subclass of a library's estimator class that trains with SCott.
 
     Parameters
     ----------
@@ -32,7 +31,7 @@ def with_scott(estimator: type) -> type:
     type
         A subclass with the same arguments and ``trainer``, a `ScottTrainer`. It keeps
         the model, its features, scaling and loss, and is serialised like its parent.
-        Arguments about training are the trainer's; given to the estimator, they raise.
+        Arguments about training belong to the trainer; here they raise.
 
     Examples
     --------
@@ -46,14 +45,14 @@ def with_scott(estimator: type) -> type:
     if isinstance(estimator, bases):
         name = type(estimator).__name__
         raise ArgumentError(
-            f"with_scott takes a class, and this is an estimator that was made already: "
-            f"write with_scott({name})(..., trainer=ScottTrainer(...))."
+            f"with_scott takes a class, not an instance of {name}: write "
+            f"with_scott({name})(..., trainer=ScottTrainer(...))."
         )
     if not (isinstance(estimator, type) and issubclass(estimator, bases)):
         names = " or ".join(base.__name__ for base in bases)
         raise ArgumentError(
-            f"with_scott takes a class of {names}, such as DeepAREstimator, not "
-            f"{quote(estimator)}. The estimators of pts_scott take trainer= as they are."
+            f"with_scott takes a subclass of {names}, such as DeepAREstimator, not "
+            f"{quote(estimator)}. The estimators of pts_scott take trainer= directly."
         )
     if issubclass(estimator, _WithScott):
         return estimator
@@ -68,21 +67,21 @@ def _make_class(estimator: type) -> type:
     )
     return type(
         f"Scott{estimator.__name__}",
-        (_WithScott, *backend.mixins(estimator), estimator),
+        (_WithScott, *backend.training_mixins(estimator), estimator),
         {
             "__module__": __name__,
             "__doc__": f"{estimator.__name__}, trained by a `ScottTrainer`.\n\n"
             f"{inspect.getdoc(estimator) or ''}",
-            "__signature__": inspect.Signature([*_arguments_of(estimator), trainer]),
+            "__signature__": inspect.Signature([*_parameters_of(estimator), trainer]),
             "library_estimator": estimator,
         },
     )
 
 
-def _arguments_of(estimator: type) -> list[inspect.Parameter]:
-    """The arguments of a class, with those that it hands on to its parents by name."""
+def _parameters_of(estimator: type) -> list[inspect.Parameter]:
+    """Return the parameters of a class, with those it passes to its parents by name."""
     found: dict[str, inspect.Parameter] = {}
-    by_place = True
+    positional = True
     for cls in estimator.__mro__:
         if "__init__" not in vars(cls):
             continue
@@ -91,42 +90,37 @@ def _arguments_of(estimator: type) -> list[inspect.Parameter]:
         for p in parameters:
             named = p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
             if named and p.name not in ("self", "trainer", *found):
-                found[p.name] = p if by_place else p.replace(kind=p.KEYWORD_ONLY)
+                found[p.name] = p if positional else p.replace(kind=p.KEYWORD_ONLY)
         if inspect.Parameter.VAR_KEYWORD not in kinds:
             break
-        # What stands by place in a child stands before what its parents take.
-        placed = any(p.kind is not p.KEYWORD_ONLY for p in found.values())
-        by_place = inspect.Parameter.VAR_POSITIONAL in kinds and not placed
+        # Positional parameters of a subclass come before those of its parents.
+        taken = any(p.kind is not p.KEYWORD_ONLY for p in found.values())
+        positional = inspect.Parameter.VAR_POSITIONAL in kinds and not taken
     return sorted(found.values(), key=lambda p: p.kind)
 
 
 class _WithScott:
-    """What `with_scott` adds to an estimator class."""
+    """Mixin that `with_scott` puts before an estimator class."""
 
     library_estimator: type
 
     def __init__(
         self, *args: Any, trainer: ScottTrainer | None = None, **kwargs: Any
     ) -> None:
-        if not isinstance(trainer, ScottTrainer | None):
-            raise ArgumentError(
-                f"trainer={trainer!r}: expected a ScottTrainer, e.g. "
-                "trainer=ScottTrainer(method='scott')."
-            )
+        chosen = trainer_or_default(trainer)
         parameters = dict(inspect.signature(type(self)).parameters)
         _check_training_arguments(kwargs)
         check_names(type(self).__name__, kwargs, parameters)
         try:
             bound = inspect.signature(type(self)).bind_partial(*args, **kwargs)
-        except TypeError as error:  # too many by place, or one by place and by name
+        except TypeError as error:  # too many, or one both by position and by name
             raise ArgumentError(f"{type(self).__name__}: {error}.") from None
         arguments = dict(bound.arguments)
         _check_training_arguments(arguments)
         if "freq" in arguments:
             parse_offset(arguments["freq"])
         self.arguments = arguments
-        chosen = trainer if trainer is not None else ScottTrainer()
-        super().__init__(**backend.with_trainer(arguments, chosen))
+        super().__init__(**backend.estimator_arguments(arguments, chosen))
         self.trainer = chosen
 
     def train_model(
@@ -135,7 +129,7 @@ class _WithScott:
         validation_data: Dataset | None = None,
         **kwargs: Any,
     ) -> Any:
-        """As the library's, with the trainer in place of its loop."""
+        """Train as the library's method does, with the trainer in place of its loop."""
         freq = self.arguments.get("freq")
         training_data = CheckedDataset(training_data, freq)
         if validation_data is not None:
@@ -155,23 +149,23 @@ class _WithScott:
 
 
 class SavedEstimator:
-    """How an estimator with SCott is written down: its parent, and its arguments."""
+    """Serialised form of an estimator with SCott: its parent class and its arguments."""
 
     def __new__(cls, estimator: type, arguments: dict[str, Any]) -> Any:
-        """The estimator again."""
+        """Return the estimator, not an instance of this class."""
         return with_scott(estimator)(**arguments)
 
-    # By this GluonTS knows a class that it may call to read something back.
+    # GluonTS calls only classes with this method when it deserialises.
     def __getnewargs_ex__(self) -> None:
-        """Nothing is ever an instance of this class."""
+        """Do nothing: this class has no instances."""
 
 
 @serde.encode.register(_WithScott)
 def _encode(estimator: _WithScott) -> Any:
     if type(estimator) is not with_scott(estimator.library_estimator):
         raise ArgumentError(
-            f"{type(estimator).__name__} is made from an estimator with SCott; to be "
-            "written down, make the subclass first: with_scott(YourEstimator)."
+            f"{type(estimator).__name__} is a subclass of an estimator with SCott, which "
+            "cannot be serialised; make the subclass first: with_scott(YourEstimator)."
         )
     function, (parent, arguments), _ = estimator.__reduce__()
     return {
@@ -188,6 +182,6 @@ def _check_training_arguments(given: dict[str, Any]) -> None:
     for name, instead in backend.TRAINER_DECIDES.items():
         if name in given:
             raise ArgumentError(
-                f"{name}={given[name]!r} is about training, which the trainer decides: "
+                f"{name}={given[name]!r} is about training, which the trainer controls: "
                 f"pass trainer=ScottTrainer({instead}=...)."
             )

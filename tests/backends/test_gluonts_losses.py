@@ -1,4 +1,4 @@
-"""GluonTS' models with one loss a window: users' own modules, and MQF2's layers."""
+"""GluonTS' models with one loss per window: equal to the library's, and independent."""
 
 from __future__ import annotations
 
@@ -7,86 +7,93 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.instances import in_double_precision, splits_of
+from helpers.reference import assert_equals_reference
 from helpers.training import quiet_trainer
 
 pytest.importorskip("gluonts.torch.scaler", reason="GluonTS 0.9 has no such estimators")
 
 from gluonts.torch.model.mqf2 import MQF2MultiHorizonEstimator
 from gluonts.torch.model.mqf2._cpflows import ActNorm
-from gluonts.torch.model.simple_feedforward import SimpleFeedForwardEstimator
-from test_gluonts import LENGTHS, MODELS, dataset, estimator_of, windows_of
+from helpers.gluonts_models import (
+    MODELS,
+    UNIVARIATE,
+    dataset_of,
+    estimator_of,
+    windows_of,
+)
 
 from pts_scott import load_predictor, with_scott
-from pts_scott._utils.rng import isolated_rng
-from pts_scott.backends import gluonts as backend
-from pts_scott.errors import ScottWarning, WindowLossError
+from pts_scott._utils.rng import isolated
+from pts_scott.backends.gluonts.losses import GluonTSLosses
+from pts_scott.engine.gradients import Losses
 
 
-def with_module(**methods: Any) -> Any:
-    """A user's own estimator, whose module has some methods of its own."""
-
-    class Own(SimpleFeedForwardEstimator):
-        def create_lightning_module(self):
-            module = super().create_lightning_module()
-            module.__class__ = type("OwnModule", (type(module),), methods)
-            return module
-
-    return with_scott(Own)(**LENGTHS, trainer=quiet_trainer(batch_size=8))
-
-
-def tripled(self, batch, batch_idx):
-    return 3 * self.model.loss(**own_fields(self, batch)).mean()
-
-
-def with_a_penalty(self, batch, batch_idx):
-    loss = self.model.loss(**own_fields(self, batch)).mean()
-    return loss + 0.5 * self.training
-
-
-def as_the_model(self, batch, batch_idx):
-    return {"loss": self.model.loss(**own_fields(self, batch)).mean()}
+@pytest.mark.parametrize("name", UNIVARIATE)
+def test_mean_loss_equals_the_library_with_missing_values(name):
+    """Compare with the library's own training step."""
+    model = MODELS[name]
+    estimator = estimator_of(name)
+    data = dataset_of(model, missing=True)
+    with isolated(0, torch.device("cpu")):
+        module = estimator.create_lightning_module().eval()
+    windows = windows_of(estimator, module, data)
+    numbers = torch.arange(50, 80)
+    batch = windows.gather(numbers)
+    network = GluonTSLosses(module.model, windows.fields)
+    network.initialize_from(windows)
+    losses = Losses(network, windows.fields)
+    module.log = lambda *args, **kwargs: None
+    with torch.no_grad():
+        with isolated(1, torch.device("cpu")):  # MQF2's loss is random
+            expected = module.training_step(batch, 0)
+        with isolated(1, torch.device("cpu")):
+            found = losses(batch).mean()
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def with_lightning(self, batch, batch_idx):
-    return self.trainer.max_epochs * as_the_model(self, batch, batch_idx)["loss"]
+@pytest.mark.parametrize("name", ["DeepAR", "LagTST", "WaveNet"])
+def test_scale_of_an_empty_context_does_not_depend_on_its_batch(name):
+    data = list(dataset_of(MODELS[name]))
+    for entry in data:
+        entry["target"][60:90] = np.nan
+    estimator = estimator_of(name, num_batches_per_epoch=2)
+    with isolated(0, torch.device("cpu")):
+        module = estimator.create_lightning_module().eval()
+    windows = windows_of(estimator, module, data)
+    network = GluonTSLosses(module.model, windows.fields)
+    losses = Losses(network, windows.fields)
+    starts = torch.tensor([start for _, start in splits_of(windows)])
+    empty, full = (int((starts == step).nonzero()[0]) for step in (88, 140))
+    with torch.no_grad(), network.fixed_default_scale(windows):
+        together = losses(windows.gather(torch.tensor([empty, full])))
+        alone = losses(windows.gather(torch.tensor([empty])))
+    torch.testing.assert_close(together[:1], alone)
+    trained = estimator.train_model(data).trained_net.model
+    assert getattr(getattr(trained, "scaler", None), "default_scale", None) is None
 
 
-def own_fields(module: Any, batch: Any) -> Any:
-    names = backend.LibraryLosses(module.model, list(batch)).loss_fields
-    return {name: batch[name] for name in names}
-
-
-@pytest.mark.parametrize("step", [tripled, with_a_penalty])
-def test_a_training_step_with_another_loss_is_refused(step):
-    with pytest.raises(WindowLossError, match="training_step gives"):
-        with_module(training_step=step).train(dataset(MODELS["SimpleFeedForward"]))
-
-
-def test_a_training_step_with_the_models_loss_is_trained():
-    estimator = with_module(training_step=as_the_model)
-    estimator.train(dataset(MODELS["SimpleFeedForward"]))
-    assert estimator.trainer.history["step"].iloc[-1] == 20
-
-
-def test_a_training_step_that_needs_lightnings_trainer_is_refused():
-    with pytest.raises(WindowLossError, match="could not be tried on a batch"):
-        with_module(training_step=with_lightning).train(
-            dataset(MODELS["SimpleFeedForward"])
-        )
-
-
-def test_a_validation_step_that_is_not_called_is_named():
-    estimator = with_module(validation_step=tripled)
-    with pytest.warns(ScottWarning, match="OwnModule.validation_step is not called"):
-        estimator.train(dataset(MODELS["SimpleFeedForward"]))
+@pytest.mark.parametrize("method", ["scott", "plain"])
+@pytest.mark.parametrize("name", ["DeepAR", "TFT"])
+def test_training_equals_the_reference(name, method):
+    """Compare step by step, with the same draws, on two of the harder models."""
+    estimator = estimator_of(name, features=True)
+    estimator.dropout_rate = 0.0
+    with isolated(1, torch.device("cpu")):
+        module = estimator.create_lightning_module().double()
+    windows = in_double_precision(
+        windows_of(estimator, module, dataset_of(MODELS[name], length=80))
+    )
+    network = GluonTSLosses(module.model, windows.fields)
+    assert_equals_reference(method, network, windows)
 
 
 # -- MQF2 -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("energy", [False, True])
-def test_mqf2_has_one_loss_a_window_whose_mean_is_the_librarys(energy):
-    data = dataset(MODELS["DeepAR"])
+def test_mqf2_window_losses_have_the_library_mean(energy):
+    data = dataset_of(MODELS["DeepAR"])
     estimator = with_scott(MQF2MultiHorizonEstimator)(
         **MODELS["MQF2"].arguments,
         is_energy_score=energy,
@@ -94,16 +101,16 @@ def test_mqf2_has_one_loss_a_window_whose_mean_is_the_librarys(energy):
         dropout_rate=0.0,
         trainer=quiet_trainer(batch_size=4, learning_rate=1e-4),
     )
-    with isolated_rng(1, torch.device("cpu")):
+    with isolated(1, torch.device("cpu")):
         module = estimator.create_lightning_module().eval()
     windows = windows_of(estimator, module, data)
-    network = backend.LibraryLosses(module.model, windows.fields)
-    network.see_first(windows)
+    network = GluonTSLosses(module.model, windows.fields)
+    network.initialize_from(windows)
     batch = windows.gather(torch.arange(40, 46))
     module.log = lambda *args, **kwargs: None
-    with isolated_rng(2, torch.device("cpu")):
+    with isolated(2, torch.device("cpu")):
         found = network.loss(**{n: batch[n] for n in network.loss_fields})
-    with isolated_rng(2, torch.device("cpu")):
+    with isolated(2, torch.device("cpu")):
         expected = module.training_step(batch, 0)
     assert found.shape == (6,)
     torch.testing.assert_close(found.mean(), expected, rtol=1e-4, atol=1e-5)
@@ -115,9 +122,9 @@ def act_norms(predictor: Any) -> list[ActNorm]:
     return [m for m in predictor.network.modules() if isinstance(m, ActNorm)]
 
 
-def test_layers_of_mqf2_that_have_seen_data_do_not_begin_anew(tmp_path):
-    """When training goes on, or the predictor is read back, as the library's would."""
-    data = dataset(MODELS["MQF2"])
+def test_mqf2_layers_are_not_initialised_again(tmp_path):
+    """Neither when training continues nor after loading, unlike with GluonTS alone."""
+    data = dataset_of(MODELS["MQF2"])
     predictor = estimator_of("MQF2", num_batches_per_epoch=2).train(data)
     larger = [{**entry, "target": 3 * entry["target"]} for entry in data]
     nothing = estimator_of("MQF2", learning_rate=1e-12, num_batches_per_epoch=1)
@@ -128,4 +135,4 @@ def test_layers_of_mqf2_that_have_seen_data_do_not_begin_anew(tmp_path):
             torch.testing.assert_close(one.b, other.b)
             torch.testing.assert_close(one.logs, other.logs)
     seen = {norm.initialized for norm in act_norms(type(predictor).deserialize(tmp_path))}
-    assert seen == {False}, "the library's own reader would let them begin anew"
+    assert seen == {False}, "GluonTS' own reader would initialise them again"

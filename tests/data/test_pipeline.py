@@ -21,7 +21,7 @@ from gluonts.transform import (
     ValidationSplitSampler,
 )
 from gluonts.transform.sampler import InstanceSampler
-from helpers.instances import FixedSampler, library_batch, splits_of
+from helpers.instances import SplitAt, library_batch, splits_of
 
 from pts_scott import Stratifier
 from pts_scott.data.instance_index import InstanceIndex, PipelineIndex
@@ -203,7 +203,7 @@ def test_strata_belong_to_the_forecast_start_after_the_lead_time():
         codes = {}
         for number, (series, split) in enumerate(splits_of(windows)):
             parts = [copy.copy(part) for part in chain.transformations]
-            parts[2].instance_sampler = FixedSampler(split)
+            parts[2].instance_sampler = SplitAt(split)
             (row,) = (Chain(parts) + policy)([dict(data[series])], is_train=True)
             codes.setdefault(row["stratum"], []).append(number)
         sizes = sorted(len(numbers) for numbers in codes.values())

@@ -24,7 +24,7 @@ from pts_scott.backends import backend
 from pts_scott.diagnostics import window_gradients as module
 from pts_scott.diagnostics.window_gradients import window_gradients
 from pts_scott.engine.losses import Losses
-from pts_scott.models.networks import LSTMNetwork, VARNetwork
+from pts_scott.models.networks import LSTMNetwork, VARNetwork, nbeats_network
 
 
 def test_window_gradients_match_autograd_per_window(losses, windows, tables):
@@ -106,7 +106,7 @@ def test_vmap_is_not_used_if_it_only_repeats_a_kernel():
                 reason="vmap does not support checks of distributions",
             ),
         ),
-        lambda: backend.nbeats(
+        lambda: nbeats_network(
             context_length=6,
             prediction_length=2,
             periodicity=1,

@@ -370,7 +370,7 @@ def test_compiled_steps_pass_and_equal_eager_ones(network, method, optimizer):
 FUNCTIONAL = Gradients.functional
 
 
-def doubled(self, parameters, batch, weights):
+def in_double_precision(self, parameters, batch, weights):
     gradient, loss = FUNCTIONAL(self, parameters, batch, weights)
     return tuple(2 * g for g in gradient), loss
 
@@ -379,7 +379,7 @@ def doubled(self, parameters, batch, weights):
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("method", ["plain", "scott"])
 def test_a_compiled_gradient_that_is_wrong_is_not_used(monkeypatch, method, fused):
-    monkeypatch.setattr(Gradients, "functional", doubled)
+    monkeypatch.setattr(Gradients, "functional", in_double_precision)
     settings = {"method": method, "learning_rate": RATE}
     if not fused:
         settings["optimizer"] = torch.optim.RMSprop

@@ -40,7 +40,7 @@ def splitter(context_length: int, prediction_length: int, stride=1, context="ful
     )
 
 
-class FixedSampler:
+class SplitAt:
     """A sampler that always splits at the same step."""
 
     def __init__(self, split):
@@ -57,7 +57,7 @@ def library_batch(chain: Chain, data: list[dict], splits: list[tuple[int, int]])
         parts = [copy.copy(part) for part in chain.transformations]
         for part in parts:
             if hasattr(part, "instance_sampler"):
-                part.instance_sampler = FixedSampler(split)
+                part.instance_sampler = SplitAt(split)
         (row,) = Chain(parts)([dict(data[series])], is_train=True)
         rows.append(row)
     return {name: torch.as_tensor(np.array([r[name] for r in rows])) for name in rows[0]}
@@ -70,7 +70,7 @@ def splits_of(windows: InstanceIndex) -> list[tuple[int, int]]:
     return [(int(i), int(s) - lead) for i, s in zip(series, starts)]
 
 
-def doubled(windows: Any) -> Any:
+def in_double_precision(windows: Any) -> Any:
     """The same windows in double precision."""
 
     def double(tensors):

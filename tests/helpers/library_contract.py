@@ -1,4 +1,4 @@
-"""What the contracts of both stacks share: forecasts, fresh processes, the docs."""
+"""The contract that the models of both backends are tested for."""
 
 from __future__ import annotations
 
@@ -7,25 +7,40 @@ import pickle
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from pts_scott._utils.rng import isolated_rng
+from pts_scott._utils.rng import isolated
+
+#: Columns of the tables in docs/models.md, each tested for every model.
+COLUMNS = ("trains", "loss falls", "predicts", "serialises", "backtests")
+
+
+def full_contract(names: Iterable[str]) -> dict[str, dict[str, bool]]:
+    """Return the table in which every model meets every column."""
+    return {name: dict.fromkeys(COLUMNS, True) for name in names}
+
+
+def assert_same_parameters(one: torch.nn.Module, other: torch.nn.Module) -> None:
+    """Compare the parameters of two networks bit by bit."""
+    for x, y in zip(one.parameters(), other.parameters()):
+        torch.testing.assert_close(x, y, rtol=0, atol=0)
 
 
 def forecast_with_seed(predictor: Any, entries: list[Any]) -> np.ndarray:
-    """The median of the first series' forecast, of few sample paths."""
-    with isolated_rng(0, torch.device("cpu")):
+    """Return the median forecast of the first series, from few sample paths."""
+    with isolated(0, torch.device("cpu")):
         return next(iter(predictor.predict(entries, num_samples=20))).quantile(0.5)
 
 
-def assert_survive_into_a_fresh_process(
+def assert_forecasts_equal_in_fresh_process(
     predictors: dict[str, Any], data: dict[str, list[Any]], folder: Path
 ) -> None:
-    """Each predictor is written down, and forecasts the same when another reads it."""
+    """Serialise predictors, and compare their forecasts in a new process."""
     expected = {}
     for name, predictor in predictors.items():
         (folder / name).mkdir()
@@ -56,10 +71,10 @@ def assert_survive_into_a_fresh_process(
     assert done.stdout.splitlines() == list(predictors), done.stderr[-2000:]
 
 
-def documented(stack: str) -> dict[str, dict[str, bool]]:
-    """The table of a stack's models in docs/models.md: which model does what."""
+def documented(backend: str) -> dict[str, dict[str, bool]]:
+    """Return a backend's table in docs/models.md: which model meets which column."""
     text = (Path(__file__).parents[2] / "docs/models.md").read_text()
-    lines = text.split(f"## {stack}\n")[1].split("\n## ")[0].splitlines()
+    lines = text.split(f"## {backend}\n")[1].split("\n## ")[0].splitlines()
     cells = [[c.strip() for c in line.split("|")[1:-1]] for line in lines if "|" in line]
     header, _, *rows = cells
     columns = header[1:6]

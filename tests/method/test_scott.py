@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partialmethod
 from itertools import groupby
 
@@ -10,127 +9,33 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
+from helpers.reference import (
+    B_PER_STRATUM,
+    BATCH,
+    INNER_STEPS,
+    STEPS,
+    STRATIFIER,
+    RecordingTrainer,
+    reference_path,
+    train,
+)
 from helpers.series import wave_entries, wave_windows
 from helpers.training import QUIET, TinyNetwork, tiny_network
 from torch.distributions import Distribution
-from torch.func import functional_call
 
-from pts_scott import ScottTrainer, Stratifier
+from pts_scott import Stratifier
 from pts_scott._utils.rng import Generators
 from pts_scott.backends import backend
-from pts_scott.data.window_index import WindowIndex
-from pts_scott.engine.gradients import Gradients
-from pts_scott.engine.losses import Losses
-from pts_scott.method import reference
-from pts_scott.method.hyperparameters import Hyperparameters
-from pts_scott.method.methods import METHODS
-from pts_scott.method.scott import Scott, WindowDraws, geometric_length
-from pts_scott.models.networks import LSTMNetwork, NBEATSNetwork, VARNetwork
-from pts_scott.strata.partition import Strata
+from pts_scott.data.windows import WindowIndex
+from pts_scott.engine.gradients import Gradients, Losses
+from pts_scott.method.scott import METHODS, Scott, Settings, WindowDraws, geometric_length
+from pts_scott.models.networks import (
+    LSTMNetwork,
+    NBEATSNetwork,
+    VARNetwork,
+    nbeats_network,
+)
 from pts_scott.training.optimizers import OPTIMIZERS
-
-SEED = 11
-STEPS = 26
-INNER_STEPS = 7
-BATCH = 3
-B_PER_STRATUM = 2
-STRATIFIER = Stratifier.periodic(3) * Stratifier.series()
-
-
-class RecordingTrainer(ScottTrainer):
-    """Keeps v and the parameters after every single step."""
-
-    def _make_optimizer(self, parameters):
-        self.directions, self.path = [], []
-        optimizer = super()._make_optimizer(parameters)
-
-        def record(*_):
-            self.directions.append([p.grad.clone() for p in parameters])
-            self.path.append([p.detach().clone() for p in parameters])
-
-        optimizer.register_step_post_hook(record)
-        return optimizer
-
-
-def train(
-    method: str,
-    optimizer: str = "sgd",
-    network: TinyNetwork | None = None,
-    windows: WindowIndex | None = None,
-    **kwargs,
-) -> RecordingTrainer:
-    settings = {
-        "learning_rate": 0.05,
-        "weight_decay": 1e-3,
-        "stratifier": STRATIFIER,
-        "batch_size": BATCH,
-        "anchor_batch_size": B_PER_STRATUM,
-        "inner_steps": INNER_STEPS,
-        "epochs": 1,
-        "num_batches_per_epoch": STEPS,
-        "compile": False,
-        "seed": SEED,
-        "trainer_kwargs": QUIET,
-        **kwargs,
-    }
-    trainer = RecordingTrainer(method=method, optimizer=optimizer, **settings)
-    trainer.fit(network or tiny_network(), windows or wave_windows())
-    return trainer
-
-
-def reference_path(
-    method: str,
-    optimizer: str,
-    gamma: float | None,
-    windows: WindowIndex,
-    strata: Strata,
-    network: torch.nn.Module | None = None,
-) -> list[list[torch.Tensor]]:
-    """Parameters after every step, by the plain reference with the same draws."""
-    losses = Losses(network or tiny_network(), windows.fields)
-    names = list(losses.trainable())
-    generators = Generators.from_seed(SEED)
-
-    def loss(theta: list[torch.Tensor], window: int) -> torch.Tensor:
-        batch = windows.gather(torch.tensor([window]), losses.fields)
-        return functional_call(losses, dict(zip(names, theta)), (batch,))[0]
-
-    gradient = reference.window_gradient(loss)
-
-    def draw_inner() -> Iterator[list[int]]:
-        while True:
-            yield windows.draw(BATCH, generators.inner).tolist()
-
-    def draw_strata() -> list[tuple[float, list[int]]]:
-        if method == "svrg":
-            return [(1.0, list(range(len(windows))))]
-        if method == "scsg":
-            size = len(strata) * B_PER_STRATUM
-            return [(1.0, windows.draw(size, generators.anchor).tolist())]
-        numbers = strata.draw(B_PER_STRATUM, generators.anchor)
-        parts = numbers.reshape(len(strata), B_PER_STRATUM).tolist()
-        return list(zip(strata.weights.tolist(), parts))
-
-    theta = [p.detach().clone() for p in losses.trainable().values()]
-    update = reference.OPTIMIZERS[optimizer](0.05, 1e-3)
-    inner = draw_inner()
-    path: list[list[torch.Tensor]] = []
-    while len(path) < STEPS:
-        if method == "plain":
-            theta = update(theta, reference.average(gradient, theta, next(inner)))
-            path.append(theta)
-        elif method == "stratified":
-            theta = update(theta, reference.stratified(gradient, theta, draw_strata()))
-            path.append(theta)
-        else:
-            anchor = reference.stratified(gradient, theta, draw_strata())
-            steps = min(INNER_STEPS, STEPS - len(path))
-            loop = reference.inner_loop(
-                gradient, theta, anchor, inner, update, steps, gamma
-            )
-            for _, theta in loop:
-                path.append(theta)
-    return path
 
 
 @pytest.mark.parametrize("gamma", [None, 0.6])
@@ -295,7 +200,7 @@ def meta_scott(
 ):
     losses = Losses(network.to("meta"))
     gradients = Gradients(losses)
-    settings = Hyperparameters(method=method, batch_size=4, gamma=None)
+    settings = Settings(method=method, batch_size=4, gamma=None)
     strata = Stratifier.calendar("hour").stratify(windows).to(strata_device)
     windows = windows.to("meta")
     draws = WindowDraws(settings, windows, strata, Generators.from_seed(0, "meta"))
@@ -344,10 +249,10 @@ def unvalidated_distributions():
         lambda: VARNetwork(context_length=6, prediction_length=2),
         lambda: LSTMNetwork(prediction_length=2, hidden_size=4),
         lambda: NBEATSNetwork(**NBEATS),
-        lambda: backend.nbeats(**NBEATS),
+        lambda: nbeats_network(**NBEATS),
         lambda: backend.simple_feedforward(6, 2, [4, 4], None, False),
     ],
-    ids=["var", "lstm", "nbeats", "the stack's nbeats", "feedforward"],
+    ids=["var", "lstm", "nbeats", "the backend's nbeats", "feedforward"],
 )
 @pytest.mark.parametrize("context", ["full", "padded"])
 @pytest.mark.parametrize("missing", [False, True])

@@ -1,4 +1,4 @@
-"""Predictors are read without running code that their files name."""
+"""Predictors are loaded without running code that their files name."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from pts_scott.errors import (
     PredictorError,
     UnsafePredictorError,
 )
-from pts_scott.models.predictors import STATES
+from pts_scott.models.predictors import STATE_FILES
 
 GLUONTS = backend.NAME == "gluonts"
 TYPE = "gluonts-config.json" if GLUONTS else "type.txt"
 NETWORK = "predictor.json" if GLUONTS else "prediction_net.json"
-STATE = STATES[0] if GLUONTS else STATES[1]
+STATE = STATE_FILES[0] if GLUONTS else STATE_FILES[1]
 MODELS = {
     "SimpleFeedForwardEstimator": {"hidden_dimensions": [4]},
     "NBEATSEstimator": {"num_stacks": 2, "widths": [4]},
     "LSTMEstimator": {"hidden_size": 4},
     "VAREstimator": {},
 }
-MINE = """
+MY_PACKAGE = """
 import pathlib
 import gluonts.transform
 from os import system
 
 pathlib.Path({ran!r}).touch()
 
-class Mine(gluonts.transform.Identity):
+class Custom(gluonts.transform.Identity):
     pass
 """
 
@@ -76,7 +76,7 @@ def folder(written: Path, tmp_path: Path) -> Path:
 
 
 class Touch:
-    """Unpickled, it makes a file."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -85,24 +85,24 @@ class Touch:
         return os.system, (f"touch {self.path}",)
 
 
-def add(folder: Path, part: dict[str, Any], file: str = NETWORK) -> None:
-    """Put an encoded object somewhere deep into a file of a predictor."""
+def insert(folder: Path, part: dict[str, Any], file: str = NETWORK) -> None:
+    """Insert an encoded object into a file of a predictor, several levels deep."""
     tree = json.loads((folder / file).read_text())
     tree["kwargs"]["more"] = [{"deep": part}]
     (folder / file).write_text(json.dumps(tree))
 
 
-def rename(folder: Path, name: str) -> None:
-    """Let the predictor be of another class."""
+def rename_class(folder: Path, name: str) -> None:
+    """Replace the name of the predictor's class."""
     text = json.dumps({"type": name}) if GLUONTS else name
     (folder / TYPE).write_text(text)
 
 
-# -- what is right --------------------------------------------------------------------
+# -- valid folders --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_what_was_written_is_read_again(name, tmp_path):
+def test_loaded_predictor_equals_the_serialised_one(name, tmp_path):
     predictor = trained(name)
     predictor.serialize(tmp_path)
     again = load_predictor(str(tmp_path), device="cpu")
@@ -110,13 +110,13 @@ def test_what_was_written_is_read_again(name, tmp_path):
     assert type(again) is type(expected)
     for key, value in predictor.prediction_net.state_dict().items():
         torch.testing.assert_close(again.prediction_net.state_dict()[key], value)
-    if name != "SimpleFeedForwardEstimator":  # whose forecasts are random
+    if name != "SimpleFeedForwardEstimator":  # its forecasts are random
         entries = ListDataset(wave_entries(), freq="h" if GLUONTS else "H")
         found, wanted = (next(iter(p.predict(entries))).mean for p in (again, expected))
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_values_that_files_have_are_allowed(folder):
+def test_plain_value_types_are_allowed(folder):
     for name in ("numpy.float32", "builtins.int", "numpy.int64", "pandas.Timestamp"):
         (folder / "notes.json").write_text(
             json.dumps({"__kind__": "type", "class": name})
@@ -134,30 +134,32 @@ def test_values_that_files_have_are_allowed(folder):
         *("os.system", "posix.system", "subprocess.Popen", "functools.partial"),
         *("torch.load", "torch.hub.load", "numpy.load", "numpy.fromfile"),
         *("pandas.read_pickle", "pathlib.Path", "importlib.import_module"),
-        # Functions and classes of the libraries that are no part of a predictor,
+        # Functions and classes of the libraries that are not part of a predictor,
         *("gluonts.model.predictor.ParallelizedPredictor", "gluonts.shell.train.run"),
         *("gluonts.dataset.common.FileDataset", "pts_scott.cli.main"),
         *(
             "pts_scott.training.checkpoint_files.read",
             "pts_scott.models.predictors.load_predictor",
         ),
-        # and ways out of the modules that are.
+        # and paths that lead out of the allowed modules.
         *("gluonts.torch.model.predictor.torch.load", "gluonts.transform._base.abc.ABC"),
         *("pts_scott.models.networks.torch.load", "pts_scott.models.networks.nn.Module"),
-        *("pts_scott.backends.backend", "gluonts.time_feature.lag.np.load"),
+        *("pts_scott.backends.backend", "pts_scott.backends.find_spec"),
+        *("pts_scott.backends.ScottTrainer", "pts_scott.models.networks.nbeats_network"),
+        *("pts_scott.backends.gluonts.train_model", "gluonts.time_feature.lag.np.load"),
         *("gluonts.time_feature._base.__builtins__", "gluonts", "", "..", "a b.c"),
     ],
 )
 @pytest.mark.parametrize("kind", ["instance", "type", "stateful"])
-def test_a_name_that_no_predictor_needs_is_refused(folder, name, kind, tmp_path):
+def test_name_outside_the_allowlist_raises(folder, name, kind, tmp_path):
     ran = tmp_path / "ran"
-    add(folder, {"__kind__": kind, "class": name, "args": [f"touch {ran}"]})
+    insert(folder, {"__kind__": kind, "class": name, "args": [f"touch {ran}"]})
     with pytest.raises(UnsafePredictorError, match=f"{NETWORK} names"):
         load_predictor(folder)
     assert not ran.exists()
 
 
-def test_a_function_is_named_but_never_called(folder):
+def test_function_may_be_referenced_but_not_called(folder):
     name = "gluonts.time_feature.lag.get_lags_for_frequency"
     part = {"__kind__": "type", "class": name, "args": ["h"]}
     (folder / "notes.json").write_text(json.dumps(part))
@@ -167,14 +169,14 @@ def test_a_function_is_named_but_never_called(folder):
         load_predictor(folder)
 
 
-def test_gluonts_alone_would_run_it(folder, tmp_path):
-    """What the check is for: with its way out of a module, if not with any name."""
+def test_gluonts_alone_would_run_the_code(folder, tmp_path):
+    """Without the allowlist a file of a predictor runs any command on GluonTS 0.9."""
     ran = tmp_path / "ran"
     part = {"__kind__": "instance", "class": "os.system", "args": [f"touch {ran}"]}
-    add(folder, part)
+    insert(folder, part)
     with pytest.raises(Exception, match=r"os\.system|more"):
         Predictor.deserialize(folder)
-    assert ran.exists() != GLUONTS  # of which 0.17 refuses this name, and 0.9 does not
+    assert ran.exists() != GLUONTS  # GluonTS 0.17 refuses this name, 0.9 does not
     ran.unlink(missing_ok=True)
     with pytest.raises(UnsafePredictorError):
         load_predictor(folder)
@@ -192,8 +194,8 @@ def test_gluonts_alone_would_run_it(folder, tmp_path):
         ),
     ],
 )
-def test_a_class_that_is_no_predictor_is_refused(folder, name):
-    rename(folder, name)
+def test_class_that_is_not_a_predictor_raises(folder, name):
+    rename_class(folder, name)
     with pytest.raises(UnsafePredictorError, match=TYPE):
         load_predictor(folder)
 
@@ -201,34 +203,34 @@ def test_a_class_that_is_no_predictor_is_refused(folder, name):
 @pytest.fixture
 def my_package(tmp_path, monkeypatch) -> Path:
     ran = tmp_path / "imported"
-    (tmp_path / "my_package.py").write_text(MINE.format(ran=str(ran)))
+    (tmp_path / "my_package.py").write_text(MY_PACKAGE.format(ran=str(ran)))
     monkeypatch.syspath_prepend(tmp_path)
     yield ran
     sys.modules.pop("my_package", None)
 
 
-def test_ones_own_package_is_imported_if_it_is_trusted(folder, my_package):
-    part = {"__kind__": "instance", "class": "my_package.Mine"}
+def test_own_package_is_imported_only_if_trusted(folder, my_package):
+    part = {"__kind__": "instance", "class": "my_package.Custom"}
     (folder / "notes.json").write_text(json.dumps(part))
     with pytest.raises(UnsafePredictorError, match=r"trusted=\('my_package',\)"):
         load_predictor(folder)
     assert not my_package.exists()
     load_predictor(folder, trusted=["my_package"])
     assert my_package.exists()
-    # Trust ends where the package does.
+    # Names that lead out of the package are not trusted.
     for name in ("my_package.system", "my_package.gluonts.core.serde.load_json"):
         (folder / "notes.json").write_text(json.dumps({**part, "class": name}))
         with pytest.raises(UnsafePredictorError, match="No predictor needs|trusted="):
             load_predictor(folder, trusted=["my_package"])
 
 
-def test_trust_in_one_text_is_a_mistake(folder):
+def test_trusted_given_as_a_string_raises(folder):
     with pytest.raises(ArgumentError, match=r"trusted=\('my_package',\)"):
         load_predictor(folder, trusted="my_package")
 
 
-def test_a_class_of_another_version_says_what_to_install(folder):
-    add(folder, {"__kind__": "instance", "class": "gluonts.torch.model.gone.Network"})
+def test_class_of_another_version_says_what_to_install(folder):
+    insert(folder, {"__kind__": "instance", "class": "gluonts.torch.model.gone.Network"})
     with pytest.raises(PredictorError, match="not installed here. Install the versions"):
         load_predictor(folder)
 
@@ -237,7 +239,7 @@ def test_a_class_of_another_version_says_what_to_install(folder):
 
 
 @pytest.mark.parametrize("way", ["torch", "pickle", "legacy"])
-def test_a_pickle_that_runs_code_is_refused(folder, way, tmp_path, monkeypatch):
+def test_pickle_that_runs_code_raises(folder, way, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")  # GluonTS 0.9 obeys it
     ran, file = tmp_path / "ran", folder / STATE
     state = {**torch.load(file, weights_only=True), "more": Touch(ran)}
@@ -252,10 +254,10 @@ def test_a_pickle_that_runs_code_is_refused(folder, way, tmp_path, monkeypatch):
         pickle.loads(file.read_bytes())
     else:
         torch.load(file, weights_only=False)
-    assert ran.exists()  # so it was no harmless file
+    assert ran.exists()  # the file was not harmless
 
 
-def test_tensors_that_were_changed_are_refused(folder):
+def test_changed_tensors_raise(folder):
     file = folder / STATE
     data = bytearray(file.read_bytes())
     with zipfile.ZipFile(file) as archive:
@@ -267,16 +269,18 @@ def test_tensors_that_were_changed_are_refused(folder):
         load_predictor(folder)
 
 
-# -- what is not whole ----------------------------------------------------------------
+# -- missing and damaged files --------------------------------------------------------
 
 
-def test_a_folder_that_is_not_there_or_has_no_predictor_is_named(tmp_path):
-    with pytest.raises(PredictorError, match="nothing' is not there; .*serialize"):
+def test_folder_without_a_predictor_raises(tmp_path):
+    with pytest.raises(PredictorError, match="nothing' does not exist; .*serialize"):
         load_predictor(tmp_path / "nothing")
-    with pytest.raises(PredictorError, match="has something else, but no predictor"):
+    with pytest.raises(
+        PredictorError, match="contains no predictor; expected the folder"
+    ):
         load_predictor(tmp_path)
     (tmp_path / "last.ckpt").write_text("")
-    with pytest.raises(PredictorError, match="the checkpoint of a run.*no predictor"):
+    with pytest.raises(PredictorError, match="no predictor, but the checkpoint of a run"):
         load_predictor(tmp_path)
     with pytest.raises(PredictorError, match="last.ckpt' is a file; .*serialize"):
         load_predictor(tmp_path / "last.ckpt")
@@ -284,14 +288,14 @@ def test_a_folder_that_is_not_there_or_has_no_predictor_is_named(tmp_path):
 
 @pytest.mark.parametrize("file", [TYPE, NETWORK, STATE])
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.98, None])
-def test_a_file_that_was_cut_off_is_named(folder, file, share):
+def test_truncated_file_is_named(folder, file, share):
     path = folder / file
     if share is None:
         path.unlink()
     else:
         data = path.read_bytes()
         path.write_bytes(data[: int(share * len(data))])
-    # Half a name is another name; everything else is known to be damage.
+    # Half of a class name is a different name; all other damage is recognised.
     error = PredictorError if file == "type.txt" else DamagedPredictorError
     words = "type.txt" if file == TYPE and share is None else file
     with pytest.raises(error, match=words):
@@ -310,16 +314,16 @@ def test_a_file_that_was_cut_off_is_named(folder, file, share):
         "null",
     ],
 )
-def test_nonsense_is_refused(folder, text):
+def test_malformed_json_raises(folder, text):
     data = text if isinstance(text, bytes) else text.encode()
     (folder / NETWORK).write_bytes(data)
     with pytest.raises(DamagedPredictorError):
         load_predictor(folder)
 
 
-def test_arguments_that_do_not_fit_are_told(folder):
+def test_wrong_constructor_arguments_raise(folder):
     tree = json.loads((folder / NETWORK).read_text())
     tree["kwargs"]["prediction_length"] = "many"
     (folder / NETWORK).write_text(json.dumps(tree))
-    with pytest.raises(DamagedPredictorError, match="cannot be made from its files"):
+    with pytest.raises(DamagedPredictorError, match="cannot be created from its files"):
         load_predictor(folder)

@@ -1,4 +1,4 @@
-"""Life with a library's own estimator: what users of Lightning and GluonTS expect."""
+"""A library's own estimator with SCott: what users of Lightning and GluonTS expect."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def test_callbacks_schedulers_and_loggers_work(tmp_path):
     assert logged["val_loss"].notna().sum() == 3
 
 
-def test_best_parameters_come_back():
-    """Validation data unlike the rest: what is learned makes its loss worse."""
+def test_best_output_returns_the_best_parameters():
+    """Validation data unlike the training data: training raises their loss."""
     unlike = dataset(100 * np.random.default_rng(0).random((2, 120)), ARGUMENTS["freq"])
     found, losses = {}, {}
     for output in ("best", "last"):
@@ -98,7 +98,7 @@ def test_best_parameters_come_back():
         losses[output] = estimator.trainer.history["val_loss"].dropna().tolist()
     assert losses["best"] == losses["last"]
     best = int(np.argmin(losses["best"]))
-    assert best < 5, "the case is not what it is meant to be"
+    assert best < 5, "the validation loss was meant to rise"
     until = deepar(epochs=best + 1)
     for x, y, z in zip(
         found["best"], parameters(until.train(data(), unlike)), found["last"]
@@ -108,19 +108,19 @@ def test_best_parameters_come_back():
 
 
 class CrashError(Exception):
-    """The end of a process, for a test."""
+    """A simulated crash."""
 
 
 class Crash(Callback):
-    """Ends training after a step, as a crash would."""
+    """Raises after thirty steps, as a crash would end training."""
 
     def on_train_batch_end(self, trainer, pl_module, *_):
         if pl_module.steps >= 30:
             raise CrashError
 
 
-def test_a_run_that_crashed_is_resumed_exactly(tmp_path):
-    """With dropout, whose masks come from global random state."""
+def test_crashed_run_resumes_exactly(tmp_path):
+    """With dropout, whose masks come from the global random state."""
     settings: dict[str, Any] = {"epochs": 3, "inner_steps": 7}
     arguments = {**ARGUMENTS, "dropout_rate": 0.2}
 
@@ -138,7 +138,7 @@ def test_a_run_that_crashed_is_resumed_exactly(tmp_path):
         torch.testing.assert_close(x, y, rtol=0, atol=0)
 
 
-def test_an_estimator_is_written_down_with_its_checkpoints(tmp_path):
+def test_estimator_is_serialised_with_its_checkpoint_settings(tmp_path):
     estimator = deepar(checkpoint=Checkpoints(tmp_path, steps=5), resume=True)
     for again in (
         serde.load_json(serde.dump_json(estimator)),
@@ -149,7 +149,7 @@ def test_an_estimator_is_written_down_with_its_checkpoints(tmp_path):
         assert again.trainer.resume
 
 
-def test_a_second_training_starts_anew():
+def test_second_training_starts_from_scratch():
     estimator = deepar()
     one, other = (parameters(estimator.train(data())) for _ in range(2))
     for x, y in zip(one, other):
@@ -157,11 +157,11 @@ def test_a_second_training_starts_anew():
 
 
 @pytest.mark.skipif(backend.NAME == "pytorchts", reason="PyTorchTS has no train_from")
-def test_training_goes_on_from_a_predictor():
+def test_training_continues_from_a_predictor():
     predictor = deepar().train(data())
-    standing = deepar(learning_rate=1e-12, num_batches_per_epoch=1)
+    frozen = deepar(learning_rate=1e-12, num_batches_per_epoch=1)
     for x, y in zip(
-        parameters(predictor), parameters(standing.train_from(predictor, data()))
+        parameters(predictor), parameters(frozen.train_from(predictor, data()))
     ):
         torch.testing.assert_close(x, y)
 
@@ -170,7 +170,7 @@ def test_training_goes_on_from_a_predictor():
 @pytest.mark.parametrize("method", ["scott", "plain"])
 @pytest.mark.parametrize("name", ["DeepAR", "TFT"])
 def test_real_exchange_rates_are_forecast(name, method, exchange_rate):
-    """Their level is persistent: forecasts are off by a few per cent, not by a half."""
+    """Exchange rates are persistent, so forecasts are off by a few per cent only."""
     estimator: Any = DeepAREstimator
     arguments = {**ARGUMENTS, "freq": "B", "prediction_length": 5, "context_length": 20}
     if name == "TFT":
@@ -195,14 +195,14 @@ def test_real_exchange_rates_are_forecast(name, method, exchange_rate):
 
 
 @pytest.mark.parametrize("name", ["lr", "batch_size", "num_batches_per_epoch"])
-def test_an_argument_about_training_raises_whatever_its_value(name):
+def test_argument_about_training_raises_for_any_value(name):
     known = inspect.signature(DeepAREstimator).parameters.get(name)
     value = known.default if known is not None else 1
     with pytest.raises(ArgumentError, match=f"{name}=.* about training"):
         with_scott(DeepAREstimator)(**ARGUMENTS, trainer=quiet_trainer(), **{name: value})
 
 
-def test_loader_arguments_that_have_no_effect_are_named():
+def test_loader_arguments_without_effect_warn():
     name = "num_workers" if backend.NAME == "pytorchts" else "shuffle_buffer_length"
     with pytest.warns(ScottWarning, match=f"{name}=8 has no effect"):
         deepar().train(data(), **{name: 8})

@@ -1,4 +1,4 @@
-"""Estimators: from a dataset to a predictor that GluonTS' own tools accept."""
+"""The paper's models: training, backtests with GluonTS' tools, files and arguments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 import textwrap
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from gluonts.dataset.common import ListDataset
@@ -17,8 +16,8 @@ from gluonts.evaluation import (
     make_evaluation_predictions,
 )
 from gluonts.evaluation.backtest import backtest_metrics
-from gluonts.model.predictor import Predictor
-from helpers.series import dataset, wave_entries
+from helpers.paper_models import ESTIMATORS, make, seasonal
+from helpers.series import dataset
 from helpers.training import quiet_trainer
 
 from pts_scott import (
@@ -28,59 +27,19 @@ from pts_scott import (
     Stratifier,
     VAREstimator,
 )
-from pts_scott.datasets.synthetic import synthetic_dataset
-from pts_scott.engine.losses import Losses, evaluate
-from pts_scott.errors import (
-    ArgumentError,
-    DataError,
-    EmptyDatasetError,
-    FrequencyError,
-    InfiniteValuesError,
-    ScottWarning,
-    ShortSeriesError,
-    UnknownArgumentError,
-)
-from pts_scott.strata.synthetic import synthetic_stratifier
-
-SMALL = {
-    SimpleFeedForwardEstimator: {},
-    NBEATSEstimator: {"num_stacks": 2, "widths": 16},
-    LSTMEstimator: {"hidden_size": 32},
-    VAREstimator: {},
-}
-ESTIMATORS = list(SMALL)
-
-
-def seasonal(length: int = 240, series: int = 3) -> np.ndarray:
-    t = np.arange(length)
-    noise = np.random.default_rng(0).standard_normal((series, length))
-    return 10 + 3 * np.sin(2 * np.pi * t / 12 + np.arange(series)[:, None]) + 0.1 * noise
-
-
-def make(cls, prediction_length=4, context_length=12, freq="h", trainer=None, **kwargs):
-    trainer = trainer or quiet_trainer(
-        optimizer="adam",
-        learning_rate=5e-3,
-        anchor_batch_size=16,
-        epochs=4,
-        num_batches_per_epoch=100,
-    )
-    return cls(
-        freq=freq,
-        prediction_length=prediction_length,
-        context_length=context_length,
-        trainer=trainer,
-        **{**SMALL[cls], **kwargs},
-    )
+from pts_scott.datasets.synthetic import synthetic_dataset, synthetic_stratifier
+from pts_scott.engine.gradients import Losses
+from pts_scott.errors import ArgumentError
+from pts_scott.training.lightning_module import evaluate
 
 
 def naive_error(rows: np.ndarray, length: int) -> float:
-    """Mean absolute error of repeating the last value before the forecast."""
+    """Return the mean absolute error of repeating the last value before the forecast."""
     return float(np.abs(rows[:, -length:] - rows[:, -length - 1, None]).mean())
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
-def test_training_lowers_the_loss_and_the_backtest_beats_the_last_value(cls):
+def test_training_lowers_the_loss_and_beats_the_naive_forecast(cls):
     rows = seasonal()
     estimator = make(cls)
     predictor = estimator.train(
@@ -111,7 +70,7 @@ def test_training_lowers_the_loss_and_the_backtest_beats_the_last_value(cls):
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
-def test_a_predictor_survives_serialisation_into_a_fresh_process(cls, tmp_path):
+def test_predictor_forecasts_the_same_in_a_fresh_process(cls, tmp_path):
     rows = seasonal()
     predictor = make(cls, trainer=quiet_trainer()).train(dataset(rows, "h"))
     (tmp_path / "model").mkdir()
@@ -165,7 +124,7 @@ def test_multivariate_targets_are_forecast_together(cls):
 
 
 @pytest.mark.parametrize("loss_function", ["MAPE", "sMAPE", "MASE"])
-def test_nbeats_trains_by_each_of_its_losses(loss_function):
+def test_nbeats_trains_with_each_loss_function(loss_function):
     rows = seasonal()
     estimator = make(
         NBEATSEstimator, context_length=36, loss_function=loss_function, num_stacks=1
@@ -175,7 +134,7 @@ def test_nbeats_trains_by_each_of_its_losses(loss_function):
     assert losses.tail(5).mean() < losses.head(5).mean()
 
 
-# Forecasts of the linear models must grow to a hundred times the scale of a context.
+# Forecasts of the linear models must reach a hundred times the scale of a context.
 SYNTHETIC_RATES = {
     SimpleFeedForwardEstimator: 1e-3,
     NBEATSEstimator: 1e-3,
@@ -186,7 +145,7 @@ SYNTHETIC_RATES = {
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
 @pytest.mark.parametrize("method", ["scott", "stratified"])
-def test_training_lowers_the_loss_on_the_papers_synthetic_data(cls, method):
+def test_training_lowers_the_loss_on_synthetic_data(cls, method):
     trainer = quiet_trainer(
         method=method,
         optimizer="adam",
@@ -228,56 +187,7 @@ def test_training_lowers_the_loss_on_real_exchange_rates(cls, exchange_rate):
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
-def test_training_goes_on_from_a_predictor(cls):
-    data = dataset(seasonal(), "h")
-    predictor = make(cls, trainer=quiet_trainer()).train(data)
-    standing = quiet_trainer(learning_rate=1e-12, num_batches_per_epoch=1)
-    again = make(cls, trainer=standing).train_from(predictor, data)
-    for x, y in zip(
-        predictor.prediction_net.parameters(), again.prediction_net.parameters()
-    ):
-        torch.testing.assert_close(x, y)
-    with pytest.raises(ArgumentError, match="not of this estimator"):
-        make(cls).train_from(object(), data)
-
-
-@pytest.mark.parametrize("cls", ESTIMATORS)
-def test_one_seed_gives_one_model_and_global_state_does_not_matter(cls):
-    def trained():
-        predictor = make(cls, trainer=quiet_trainer(seed=3)).train(
-            dataset(seasonal(100), "h")
-        )
-        return [p.detach() for p in predictor.prediction_net.parameters()]
-
-    torch.manual_seed(1)
-    state = torch.get_rng_state()
-    first = trained()
-    assert torch.equal(state, torch.get_rng_state())
-    torch.manual_seed(2)
-    assert all(torch.equal(x, y) for x, y in zip(first, trained()))
-
-
-@pytest.mark.parametrize("cls", ESTIMATORS)
-def test_missing_values_are_masked(cls):
-    rows = seasonal(120)
-    rows[0, 30:50] = np.nan
-    estimator = make(cls, trainer=quiet_trainer())
-    predictor = estimator.train(dataset(rows, "h"))
-    assert estimator.trainer.history["train_loss"].notna().all()
-    (forecast, *_) = predictor.predict(dataset(rows, "h"))
-    assert np.isfinite(forecast.mean).all()
-
-
-def test_series_shorter_than_the_context_train_when_padded():
-    data = [*dataset(seasonal(40), "h")]
-    data[0] = {**data[0], "target": data[0]["target"][:8]}
-    estimator = make(VAREstimator, trainer=quiet_trainer(), context="padded")
-    predictor = estimator.train(data)
-    assert len(list(predictor.predict(data))) == 3
-
-
-@pytest.mark.parametrize("cls", ESTIMATORS)
-def test_defaults_are_the_papers_sizes(cls):
+def test_default_sizes_are_those_of_the_paper(cls):
     network = cls(freq="h", prediction_length=24, context_length=72).create_network(None)
     size = sum(p.numel() for p in network.parameters())
     layers = [(72, 80), (80, 80), (80, 80), (80, 80 * 24), (80, 1), (80, 1), (80, 1)]
@@ -289,37 +199,6 @@ def test_defaults_are_the_papers_sizes(cls):
         NBEATSEstimator: 30 * (sum(a * b + b for a, b in block) + 2 * 512 * 32),
     }
     assert size == expected[cls]
-
-
-@pytest.mark.parametrize("cls", ESTIMATORS)
-@pytest.mark.parametrize("kind", [np.float64, np.int64, list])
-def test_forecasts_take_the_types_that_training_takes(cls, kind):
-    rows = np.round(10 * seasonal(60))
-    data = [
-        {**entry, "target": row.tolist() if kind is list else row.astype(kind)}
-        for entry, row in zip(dataset(rows, "h"), rows)
-    ]
-    predictor = make(cls, trainer=quiet_trainer()).train(data)
-    assert all(np.isfinite(f.mean).all() for f in predictor.predict(data))
-
-
-def test_starts_may_be_timestamps_on_either_stack():
-    entries = [{"start": pd.Timestamp("2020-01-01"), "target": seasonal(60)[0]}]
-    make(VAREstimator, trainer=quiet_trainer()).train(entries)
-
-
-# -- what is refused ----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("cls", ESTIMATORS)
-def test_an_unknown_argument_names_the_nearest(cls):
-    with pytest.raises(UnknownArgumentError, match="'context_length'"):
-        cls(freq="h", prediction_length=2, contxt_length=4)
-
-
-def test_an_unknown_argument_of_train_names_the_nearest():
-    with pytest.raises(UnknownArgumentError, match="num_worker.*'num_workers'"):
-        make(VAREstimator).train(dataset(seasonal(60), "h"), num_worker=2)
 
 
 @pytest.mark.parametrize(
@@ -339,58 +218,14 @@ def test_an_unknown_argument_of_train_names_the_nearest():
         ({"loss_function": "MASE", "context_length": 5}, "make it longer"),
     ],
 )
-def test_a_value_out_of_range_is_refused(kwargs, message):
+def test_nbeats_value_out_of_range_raises(kwargs, message):
     with pytest.raises(ArgumentError, match=message):
         NBEATSEstimator(
             **{"freq": "h", "prediction_length": 2, "num_stacks": 2, **kwargs}
         )
 
 
-def test_a_frequency_that_pandas_does_not_know_is_refused():
-    with pytest.raises(FrequencyError, match="'hourly'"):
-        VAREstimator(freq="hourly", prediction_length=2)
-
-
 @pytest.mark.parametrize("given", [[], 40, "40", [0], [1.5]])
-def test_hidden_layers_that_are_no_sizes_are_refused(given):
+def test_invalid_hidden_dimensions_raise(given):
     with pytest.raises(ArgumentError, match="hidden_dimensions"):
         SimpleFeedForwardEstimator(freq="h", prediction_length=2, hidden_dimensions=given)
-
-
-@pytest.mark.parametrize(
-    ("rows", "error", "message"),
-    [
-        (np.zeros((0, 10)), EmptyDatasetError, "no series"),
-        (np.zeros((2, 10)), ShortSeriesError, "'0', '1'"),
-        (np.full((1, 30), np.inf), InfiniteValuesError, "'0' is infinite at 1990-01-01"),
-    ],
-)
-def test_unusable_data_is_refused(rows, error, message):
-    with pytest.raises(error, match=message):
-        make(VAREstimator).train(dataset(rows, "h"))
-
-
-@pytest.mark.parametrize("cls", [SimpleFeedForwardEstimator, NBEATSEstimator])
-def test_multivariate_data_is_refused_by_univariate_models(cls):
-    data = [{"start": "2020-01-01", "target": seasonal(60)}]
-    with pytest.raises(DataError, match="one entry for each dimension"):
-        make(cls).train(data)
-
-
-def test_what_the_libraries_own_loops_take_is_accepted():
-    predictor = make(VAREstimator, trainer=quiet_trainer()).train(
-        dataset(seasonal(60), "h"), num_workers=0, prefetch_factor=None, cache_data=True
-    )
-    assert isinstance(predictor, Predictor)
-
-
-def test_loader_arguments_that_have_no_effect_are_named():
-    estimator = VAREstimator(
-        freq="h", prediction_length=2, context_length=6, trainer=quiet_trainer()
-    )
-    words = r"num_workers=4, prefetch_factor=2 have no effect"
-    with pytest.warns(ScottWarning, match=words):
-        estimator.train(wave_entries(), num_workers=4, prefetch_factor=2)
-    estimator.train(
-        wave_entries(), num_workers=0, prefetch_factor=None, shuffle_buffer_length=None
-    )

@@ -1,20 +1,19 @@
-"""PyTorchTS' training networks, with one loss a window in place of the batch's mean.
+"""Losses of PyTorchTS' training networks, one per window.
 
-Each of them ends in a mean over all windows and steps; here the same terms are summed up
-window by window. Their mean is the library's loss, but where values are missing: DeepAR,
-Causal DeepAR and TFT then weight windows by what is observed of them, and here all
-windows count alike. A network that is not known is asked for one window at a time.
+Each network ends in a mean over all windows and steps; here the same terms are averaged
+per window. The mean of these losses is the library's loss unless values are missing:
+DeepAR, Causal DeepAR and TFT then weight each window by its number of observed steps,
+whereas here all windows have equal weight.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
-from pts.model import get_module_forward_input_names, weighted_average
+from pts.model import weighted_average
 from pts.model.causal_deepar.causal_deepar_network import CausalDeepARTrainingNetwork
 from pts.model.deepar.deepar_network import DeepARTrainingNetwork
 from pts.model.deepvar.deepvar_network import DeepVARTrainingNetwork
@@ -31,117 +30,11 @@ from pts.model.transformer.transformer_network import TransformerTrainingNetwork
 from pts.model.transformer_tempflow.transformer_tempflow_network import (
     TransformerTempFlowTrainingNetwork,
 )
-from pts.modules import MeanScaler
-from pts.modules.flows import BatchNorm
 from torch import Tensor, nn
 
-from pts_scott.errors import ScottWarning, WindowLossError
-from pts_scott.models.networks import context_scale
+from pts_scott.backends.point_network import context_scale
 
 WindowLoss = Callable[[Any, dict[str, Tensor]], Tensor]
-
-
-class ContextScaler(MeanScaler):  # type: ignore[misc]
-    """PyTorchTS' mean scaler, but a context of zeros does not borrow its neighbours'."""
-
-    def compute_scale(self, data: Tensor, observed_indicator: Tensor) -> Tensor:
-        if not self.time_first:
-            data, observed_indicator = data.mT, observed_indicator.mT
-        scale = context_scale(data, observed_indicator).squeeze(1)
-        return torch.max(scale, self.minimum_scale).detach()
-
-
-class LibraryLosses(nn.Module):
-    """One loss a window of a training network of PyTorchTS.
-
-    The network's mean scalers are replaced by `ContextScaler`, and the BatchNorm of flows
-    works with fixed statistics: those of the windows of ``fit_statistics``.
-
-    Parameters
-    ----------
-    wrapped
-        The training network.
-    """
-
-    def __init__(self, wrapped: nn.Module) -> None:
-        super().__init__()
-        self.loss_fields = tuple(get_module_forward_input_names(wrapped))
-        self._loss = _known_loss(wrapped)
-        for module in list(wrapped.modules()):
-            for name, child in module.named_children():
-                if type(child) is MeanScaler:
-                    setattr(module, name, _context_scaler(child))
-        self.wrapped = wrapped
-        self._norms = [m for m in wrapped.modules() if isinstance(m, BatchNorm)]
-
-    def loss(self, **batch: Tensor) -> Tensor:
-        """One loss for each window."""
-        return self._loss(self.wrapped, batch)
-
-    def train(self, mode: bool = True) -> LibraryLosses:
-        super().train(mode)
-        for norm in self._norms:
-            norm.eval()
-        return self
-
-    def fit_statistics(self, batch: dict[str, Tensor]) -> None:
-        """Take the statistics of the flows' BatchNorm from some windows.
-
-        With those of each batch, its windows would be tied together. With fixed ones
-        these layers are what is called activation normalisation; their scales and shifts
-        are trained as before.
-        """
-        if not self._norms:
-            return
-        for norm in self._norms:
-            norm.train()
-        with torch.no_grad():
-            self._loss(self.wrapped, {k: v.clone() for k, v in batch.items()})
-            for norm in self._norms:
-                norm.running_mean.copy_(norm.batch_mean)
-                norm.running_var.copy_(norm.batch_var)
-                norm.eval()
-
-
-def _context_scaler(scaler: MeanScaler) -> ContextScaler:
-    return ContextScaler(
-        minimum_scale=float(scaler.minimum_scale),
-        keepdim=scaler.keepdim,
-        time_first=scaler.time_first,
-    )
-
-
-def _known_loss(network: nn.Module) -> WindowLoss:
-    for kind, loss in WINDOW_LOSSES.items():
-        # A subclass with a forward of its own may have another loss.
-        if isinstance(network, kind) and type(network).forward is kind.forward:
-            return loss
-    warnings.warn(
-        f"{type(network).__name__} is not known here: it is asked for the loss of one "
-        "window at a time, which is right and slow.",
-        ScottWarning,
-        stacklevel=4,
-    )
-    return one_by_one
-
-
-def one_by_one(net: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    """The network's mean over batches of one window."""
-    size = len(next(iter(batch.values())))
-    losses = []
-    for n in range(size):
-        output = net(**{name: values[n : n + 1] for name, values in batch.items()})
-        loss = output[0] if isinstance(output, (list, tuple)) else output
-        if not isinstance(loss, Tensor) or loss.numel() != 1:
-            raise WindowLossError(
-                f"{type(net).__name__} does not return a loss first; PyTorchTS' training "
-                "networks return the loss of a batch, or a tuple that begins with it."
-            )
-        losses.append(loss.reshape(()))
-    return torch.stack(losses)
-
-
-# -- the networks, in the order of their estimators' names -------------------------------
 
 
 def _deepar(net: Any, batch: dict[str, Tensor]) -> Tensor:
@@ -154,13 +47,15 @@ def _deepar(net: Any, batch: dict[str, Tensor]) -> Tensor:
 
 
 def _multivariate(net: Any, batch: dict[str, Tensor]) -> Tensor:
-    """DeepVAR and TempFlow, which return the likelihood of each step."""
+    """Return the losses of DeepVAR and TempFlow, which return one likelihood per step."""
     likelihoods = net(**batch)[1]
-    return weighted_average(likelihoods, weights=_steps(net, batch), dim=1).squeeze(-1)
+    return weighted_average(
+        likelihoods, weights=_observed_steps(net, batch), dim=1
+    ).squeeze(-1)
 
 
-def _steps(net: Any, batch: dict[str, Tensor]) -> Tensor:
-    """Which steps count: those at which no dimension is missing."""
+def _observed_steps(net: Any, batch: dict[str, Tensor]) -> Tensor:
+    """Return the mask of steps at which no dimension is missing."""
     past = torch.min(batch["past_observed_values"], 1 - batch["past_is_pad"][..., None])
     past, future = past[:, -net.context_length :], batch["future_observed_values"]
     return torch.cat((past, future), dim=1).min(dim=-1, keepdim=True).values
@@ -168,7 +63,7 @@ def _steps(net: Any, batch: dict[str, Tensor]) -> Tensor:
 
 def _feedforward(net: Any, batch: dict[str, Tensor]) -> Tensor:
     past = batch["past_target"]
-    # As its get_distr, but a context of zeros does not borrow the batch's scale.
+    # Its get_distr, except that a context of zeros has scale 1, not that of the batch.
     scale = context_scale(past, torch.ones_like(past))
     scale = scale if net.mean_scaling else torch.ones_like(scale)
     arguments = net.distr_args_proj(net.mlp(past / scale))
@@ -238,7 +133,7 @@ def _transformer_tempflow(net: Any, batch: dict[str, Tensor]) -> Tensor:
     decoded = _decoded(net, inputs)
     if net.scaling:
         net.flow.scale = scale
-    target = batch["future_target_cdf"].clone()  # which the flow divides in place
+    target = batch["future_target_cdf"].clone()  # the flow divides it in place
     if net.dequantize:
         target += torch.rand_like(target)
     arguments = net.distr_args(decoder_output=decoded)
@@ -246,7 +141,7 @@ def _transformer_tempflow(net: Any, batch: dict[str, Tensor]) -> Tensor:
 
 
 def _decoded(net: Any, inputs: Tensor) -> Tensor:
-    """The decoder's output for the prediction range, windows first."""
+    """Return the decoder's output for the prediction range, windows first."""
     past, future = inputs[:, : net.context_length], inputs[:, net.context_length :]
     memory = net.transformer.encoder(net.encoder_input(past).permute(1, 0, 2))
     decoded = net.transformer.decoder(

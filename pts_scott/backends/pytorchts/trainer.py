@@ -1,0 +1,59 @@
+"""`ScottTrainer` as a trainer that PyTorchTS' estimators accept and call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gluonts.itertools import Cached, Cyclic
+from pts import Trainer
+from torch import nn
+
+from pts_scott._utils.arguments import warn_unused_loader
+from pts_scott.backends.pytorchts.losses import PyTorchTSLosses
+from pts_scott.backends.window_sample import sample_batch
+from pts_scott.data.instances import InstanceIndex
+from pts_scott.data.pipelines import Pipeline
+from pts_scott.errors import about_validation_data
+from pts_scott.training import trainer as training
+
+
+class ScottTrainer(training.ScottTrainer, Trainer):  # type: ignore[misc]  # noqa: D101
+    # PyTorchTS' own settings are not used, so its __init__ is never called.
+    __doc__ = training.ScottTrainer.__doc__
+
+    def __call__(
+        self, net: nn.Module, train_iter: Any, validation_iter: Any | None = None
+    ) -> None:
+        """Train a network of PyTorchTS' own estimators, in place of their loop.
+
+        Parameters
+        ----------
+        net
+            The training network. Its loss of each window replaces the mean over a batch.
+        train_iter, validation_iter
+            The loaders that the estimator made. Windows are gathered as tensors from
+            the datasets behind them.
+
+        Raises
+        ------
+        WindowLossError
+            If the network returns no loss.
+        """
+        warn_unused_loader({"num_workers": train_iter.num_workers})
+        windows = _loader_windows(train_iter)
+        validation = None
+        if validation_iter is not None:
+            with about_validation_data():
+                validation = _loader_windows(validation_iter)
+        network = PyTorchTSLosses(net)
+        network.fit_statistics(sample_batch(windows.to(self.device)))
+        self.fit(network, windows, validation)
+
+
+def _loader_windows(loader: Any) -> InstanceIndex:
+    """Return the windows that a loader of PyTorchTS draws from."""
+    transformed = loader.dataset.transformed_dataset
+    dataset = transformed.base_dataset
+    while isinstance(dataset, (Cached, Cyclic)):
+        dataset = dataset.iterable
+    return Pipeline.read(transformed.transformation).windows(dataset)

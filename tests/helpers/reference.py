@@ -1,0 +1,136 @@
+"""Training that is recorded step by step, and the same by the plain reference."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch.func import functional_call
+
+from helpers.series import wave_windows
+from helpers.training import QUIET, TinyNetwork, tiny_network
+from pts_scott import ScottTrainer, Stratifier
+from pts_scott._utils.rng import Generators
+from pts_scott.data.windows import WindowIndex
+from pts_scott.engine.gradients import Losses
+from pts_scott.method import reference
+from pts_scott.strata.partition import Strata
+
+SEED = 11
+STEPS = 26
+INNER_STEPS = 7
+BATCH = 3
+B_PER_STRATUM = 2
+STRATIFIER = Stratifier.periodic(3) * Stratifier.series()
+
+
+class RecordingTrainer(ScottTrainer):
+    """Records v and the parameters after every step."""
+
+    def _make_optimizer(self, parameters):
+        self.directions, self.path = [], []
+        optimizer = super()._make_optimizer(parameters)
+
+        def record(*_):
+            self.directions.append([p.grad.clone() for p in parameters])
+            self.path.append([p.detach().clone() for p in parameters])
+
+        optimizer.register_step_post_hook(record)
+        return optimizer
+
+
+def train(
+    method: str,
+    optimizer: str = "sgd",
+    network: TinyNetwork | None = None,
+    windows: WindowIndex | None = None,
+    **kwargs,
+) -> RecordingTrainer:
+    """Train with fixed settings and return the trainer with its records."""
+    settings = {
+        "learning_rate": 0.05,
+        "weight_decay": 1e-3,
+        "stratifier": STRATIFIER,
+        "batch_size": BATCH,
+        "anchor_batch_size": B_PER_STRATUM,
+        "inner_steps": INNER_STEPS,
+        "epochs": 1,
+        "num_batches_per_epoch": STEPS,
+        "compile": False,
+        "seed": SEED,
+        "trainer_kwargs": QUIET,
+        **kwargs,
+    }
+    trainer = RecordingTrainer(method=method, optimizer=optimizer, **settings)
+    trainer.fit(network or tiny_network(), windows or wave_windows())
+    return trainer
+
+
+def reference_path(
+    method: str,
+    optimizer: str,
+    gamma: float | None,
+    windows: WindowIndex,
+    strata: Strata,
+    network: torch.nn.Module | None = None,
+) -> list[list[torch.Tensor]]:
+    """Return the parameters after every step, by the reference with the same draws."""
+    losses = Losses(network or tiny_network(), windows.fields)
+    names = list(losses.trainable())
+    generators = Generators.from_seed(SEED)
+
+    def loss(theta: list[torch.Tensor], window: int) -> torch.Tensor:
+        batch = windows.gather(torch.tensor([window]), losses.fields)
+        return functional_call(losses, dict(zip(names, theta)), (batch,))[0]
+
+    gradient = reference.window_gradient(loss)
+
+    def draw_inner() -> Iterator[list[int]]:
+        while True:
+            yield windows.draw(BATCH, generators.inner).tolist()
+
+    def draw_strata() -> list[tuple[float, list[int]]]:
+        if method == "svrg":
+            return [(1.0, list(range(len(windows))))]
+        if method == "scsg":
+            size = len(strata) * B_PER_STRATUM
+            return [(1.0, windows.draw(size, generators.anchor).tolist())]
+        numbers = strata.draw(B_PER_STRATUM, generators.anchor)
+        parts = numbers.reshape(len(strata), B_PER_STRATUM).tolist()
+        return list(zip(strata.weights.tolist(), parts))
+
+    theta = [p.detach().clone() for p in losses.trainable().values()]
+    update = reference.OPTIMIZERS[optimizer](0.05, 1e-3)
+    inner = draw_inner()
+    path: list[list[torch.Tensor]] = []
+    while len(path) < STEPS:
+        if method == "plain":
+            theta = update(theta, reference.average(gradient, theta, next(inner)))
+            path.append(theta)
+        elif method == "stratified":
+            theta = update(theta, reference.stratified(gradient, theta, draw_strata()))
+            path.append(theta)
+        else:
+            anchor = reference.stratified(gradient, theta, draw_strata())
+            steps = min(INNER_STEPS, STEPS - len(path))
+            loop = reference.inner_loop(
+                gradient, theta, anchor, inner, update, steps, gamma
+            )
+            for _, theta in loop:
+                path.append(theta)
+    return path
+
+
+def assert_equals_reference(
+    method: str, network: torch.nn.Module, windows: WindowIndex
+) -> None:
+    """Train a network, and compare it with the reference after every step."""
+    copied = copy.deepcopy(network)
+    strata = STRATIFIER.stratify(windows)
+    trainer = train(method, "sgd", network=network, windows=windows, gamma=0.6)
+    expected = reference_path(method, "sgd", 0.6, windows, strata, copied)
+    assert len(trainer.path) == len(expected)
+    for found, wanted in zip(trainer.path, expected):
+        for x, y in zip(found, wanted):
+            torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-8)
