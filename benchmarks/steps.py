@@ -68,8 +68,6 @@ class Model:
 
 def nbeats(stacks: int, width: int, context: int, prediction: int) -> nn.Module:
     """Build N-BEATS with one generic block per stack."""
-    return backend.nbeats(
-    """N-BEATS with one generic block a stack."""
     return nbeats_network(
         context_length=context,
         prediction_length=prediction,

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from pts_scott.data.windows import WindowIndex, spread
+from pts_scott._utils.spacing import evenly_spaced
+from pts_scott.data.window_index import WindowIndex
 
 SAMPLE_SIZE = 1024
 
@@ -23,5 +24,5 @@ def sample_batch(
     fields
         Names of the fields to gather; None for all.
     """
-    numbers = spread(len(windows), SAMPLE_SIZE).to(windows.device)
+    numbers = evenly_spaced(len(windows), SAMPLE_SIZE).to(windows.device)
     return windows.gather(numbers, fields)

@@ -18,18 +18,13 @@ from gluonts.transform import (
 )
 from torch import nn
 
-from pts_scott._utils.arguments import (
-    LOADER_ARGUMENTS,
-    check_names,
-    one_of,
-    warn_unused_loader,
-    whole_number,
-)
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.arguments import check_names, one_of, whole_number
+from pts_scott._utils.rng import isolated_rng
 from pts_scott.backends import backend
-from pts_scott.data.arrow import mapped
-from pts_scott.data.timeline import parse_offset
-from pts_scott.data.windows import CONTEXTS, WindowIndex
+from pts_scott.data.arrow import map_if_arrow
+from pts_scott.data.loader_arguments import LOADER_ARGUMENTS, warn_unused_loader
+from pts_scott.data.offsets import parse_offset
+from pts_scott.data.window_index import CONTEXTS, WindowIndex
 from pts_scott.errors import ArgumentError, DataError, about_validation_data
 from pts_scott.models.trainer_argument import trainer_or_default
 from pts_scott.training.trainer import ScottTrainer
@@ -172,7 +167,7 @@ class ScottEstimator(Estimator):
                 f"have {dimensions} dimensions; pass one entry for each dimension."
             )
         seed = self.trainer.next_seed()
-        with isolated(seed, self.trainer.device):
+        with isolated_rng(seed, self.trainer.device):
             network = self.create_network(dimensions)
             if from_predictor is not None:
                 _load_parameters(network, from_predictor)
@@ -182,7 +177,7 @@ class ScottEstimator(Estimator):
     def create_windows(self, dataset: Dataset) -> WindowIndex:
         """Return the windows of a dataset that this estimator trains on."""
         return WindowIndex.from_dataset(
-            mapped(dataset, self.freq),
+            map_if_arrow(dataset, self.freq),
             self.freq,
             self.context_length,
             self.prediction_length,

@@ -11,10 +11,11 @@ from gluonts.core import serde
 from gluonts.dataset.common import Dataset
 
 from pts_scott._utils.arguments import check_names
+from pts_scott._utils.text import quote
 from pts_scott.backends import ScottTrainer, backend
-from pts_scott.data.timeline import parse_offset
+from pts_scott.data.offsets import parse_offset
 from pts_scott.data.validation import CheckedDataset
-from pts_scott.errors import ArgumentError, quote
+from pts_scott.errors import ArgumentError
 from pts_scott.models.trainer_argument import trainer_or_default
 
 

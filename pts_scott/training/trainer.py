@@ -26,7 +26,6 @@ from pts_scott._utils.arguments import (
     whole_number,
 )
 from pts_scott._utils.rng import Generators, fresh_seed, isolated_rng
-from pts_scott.backends import backend
 from pts_scott.data.window_index import WindowIndex, require_windows
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.model_checks import check_model
@@ -42,7 +41,7 @@ from pts_scott.method.hyperparameters import Hyperparameters
 from pts_scott.method.methods import METHODS, Method
 from pts_scott.strata.calendar import default_stratifier
 from pts_scott.strata.partition import Strata
-from pts_scott.strata.stratifier import Stratifier
+from pts_scott.strata.policy import Policy
 from pts_scott.training.budget import Budget
 from pts_scott.training.checkpoint_files import CheckpointFiles
 from pts_scott.training.checkpoints import Checkpoints, CheckpointWriter
@@ -79,7 +78,7 @@ from pts_scott.training.trainer_checks import (
 SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
 
 
-class ScottTrainer(backend.TrainerBase):
+class ScottTrainer:
     """Trains a forecasting model with SCott, or with a method it is compared with.
 
     Parameters
@@ -197,7 +196,7 @@ class ScottTrainer(backend.TrainerBase):
         optimizer: str | type[torch.optim.Optimizer] | OptimizerFactory = "sgd",
         learning_rate: float = 1e-3,
         weight_decay: float = 1e-5,
-        stratifier: Stratifier | None = None,
+        stratifier: Policy | None = None,
         batch_size: int = 32,
         anchor_batch_size: int = 1,
         inner_steps: int = 20,
@@ -220,7 +219,6 @@ class ScottTrainer(backend.TrainerBase):
         resume: bool = False,
         skip_limit: int = 10,
     ) -> None:
-        super().__init__()
         self.hyperparameters = Hyperparameters(
             method=one_of("method", method, METHODS),
             batch_size=whole_number("batch_size", batch_size),

@@ -18,7 +18,7 @@ from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.model_checks import check_missing_values
 from pts_scott.errors import ArgumentError, DataError
-from pts_scott.strata.stratifier import Stratifier
+from pts_scott.strata.policy import Policy
 
 #: Lightning's names for passes in half precision.
 MIXED = ("16-mixed", "bf16-mixed")
@@ -208,9 +208,9 @@ def check_scheduler(scheduler: Any) -> Any:
     return scheduler
 
 
-def check_stratifier(stratifier: Any) -> Stratifier | None:
+def check_stratifier(stratifier: Any) -> Policy | None:
     """Return a policy, or None."""
-    if stratifier is None or isinstance(stratifier, Stratifier):
+    if stratifier is None or isinstance(stratifier, Policy):
         return stratifier
     raise ArgumentError(
         f"stratifier={stratifier!r}: expected a policy, e.g. "

@@ -15,10 +15,9 @@ from helpers.gluonts_models import MODELS, NPTS_WARNING, dataset_of, deep_npts
 
 from pts_scott import with_scott
 from pts_scott.backends.gluonts.deep_npts import DeepNPTSLosses, training_transformation
-from pts_scott.data.pipelines import Pipeline
-from pts_scott.engine.gradients import Losses
+from pts_scott.data.pipeline import Pipeline
+from pts_scott.engine.losses import Losses, evaluate
 from pts_scott.errors import ArgumentError, ScottWarning
-from pts_scott.training.lightning_module import evaluate
 
 
 def test_unregistered_embeddings_are_frozen_with_a_warning():

@@ -24,9 +24,9 @@ from helpers.gluonts_models import (
 )
 
 from pts_scott import load_predictor, with_scott
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.rng import isolated_rng
 from pts_scott.backends.gluonts.losses import GluonTSLosses
-from pts_scott.engine.gradients import Losses
+from pts_scott.engine.losses import Losses
 
 
 @pytest.mark.parametrize("name", UNIVARIATE)
@@ -35,7 +35,7 @@ def test_mean_loss_equals_the_library_with_missing_values(name):
     model = MODELS[name]
     estimator = estimator_of(name)
     data = dataset_of(model, missing=True)
-    with isolated(0, torch.device("cpu")):
+    with isolated_rng(0, torch.device("cpu")):
         module = estimator.create_lightning_module().eval()
     windows = windows_of(estimator, module, data)
     numbers = torch.arange(50, 80)
@@ -45,9 +45,9 @@ def test_mean_loss_equals_the_library_with_missing_values(name):
     losses = Losses(network, windows.fields)
     module.log = lambda *args, **kwargs: None
     with torch.no_grad():
-        with isolated(1, torch.device("cpu")):  # MQF2's loss is random
+        with isolated_rng(1, torch.device("cpu")):  # MQF2's loss is random
             expected = module.training_step(batch, 0)
-        with isolated(1, torch.device("cpu")):
+        with isolated_rng(1, torch.device("cpu")):
             found = losses(batch).mean()
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
@@ -58,7 +58,7 @@ def test_scale_of_an_empty_context_does_not_depend_on_its_batch(name):
     for entry in data:
         entry["target"][60:90] = np.nan
     estimator = estimator_of(name, num_batches_per_epoch=2)
-    with isolated(0, torch.device("cpu")):
+    with isolated_rng(0, torch.device("cpu")):
         module = estimator.create_lightning_module().eval()
     windows = windows_of(estimator, module, data)
     network = GluonTSLosses(module.model, windows.fields)
@@ -79,7 +79,7 @@ def test_training_equals_the_reference(name, method):
     """Compare step by step, with the same draws, on two of the harder models."""
     estimator = estimator_of(name, features=True)
     estimator.dropout_rate = 0.0
-    with isolated(1, torch.device("cpu")):
+    with isolated_rng(1, torch.device("cpu")):
         module = estimator.create_lightning_module().double()
     windows = in_double_precision(
         windows_of(estimator, module, dataset_of(MODELS[name], length=80))
@@ -101,16 +101,16 @@ def test_mqf2_window_losses_have_the_library_mean(energy):
         dropout_rate=0.0,
         trainer=quiet_trainer(batch_size=4, learning_rate=1e-4),
     )
-    with isolated(1, torch.device("cpu")):
+    with isolated_rng(1, torch.device("cpu")):
         module = estimator.create_lightning_module().eval()
     windows = windows_of(estimator, module, data)
     network = GluonTSLosses(module.model, windows.fields)
     network.initialize_from(windows)
     batch = windows.gather(torch.arange(40, 46))
     module.log = lambda *args, **kwargs: None
-    with isolated(2, torch.device("cpu")):
+    with isolated_rng(2, torch.device("cpu")):
         found = network.loss(**{n: batch[n] for n in network.loss_fields})
-    with isolated(2, torch.device("cpu")):
+    with isolated_rng(2, torch.device("cpu")):
         expected = module.training_step(batch, 0)
     assert found.shape == (6,)
     torch.testing.assert_close(found.mean(), expected, rtol=1e-4, atol=1e-5)

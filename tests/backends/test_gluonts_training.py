@@ -31,12 +31,11 @@ from helpers.gluonts_models import (
     windows_of,
 )
 
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.rng import isolated_rng
 from pts_scott.backends.gluonts.loader_windows import SinglePassDataset, loader_windows
 from pts_scott.backends.gluonts.losses import GluonTSLosses
-from pts_scott.engine.gradients import Losses
+from pts_scott.engine.losses import Losses, evaluate
 from pts_scott.errors import ArgumentError, WindowLossError
-from pts_scott.training.lightning_module import evaluate
 
 
 def mean_loss(estimator: Any, module: Any, data: ListDataset) -> float:
@@ -59,7 +58,7 @@ def trained() -> dict[str, Any]:
 @pytest.mark.parametrize("name", MODELS)
 def test_training_lowers_the_loss(name, method):
     estimator, data = estimator_of(name, method=method), dataset_of(MODELS[name])
-    with isolated(estimator.trainer.seed, torch.device("cpu")):
+    with isolated_rng(estimator.trainer.seed, torch.device("cpu")):
         untrained = estimator.create_lightning_module().eval()
     output = estimator.train_model(data)
     after = mean_loss(estimator, output.trained_net, data)

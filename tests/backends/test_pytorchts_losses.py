@@ -24,10 +24,10 @@ from pts.model.n_beats import NBEATSEstimator
 from pts.model.n_beats.n_beats_network import NBEATSTrainingNetwork
 
 from pts_scott import Stratifier, with_scott
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.rng import isolated_rng
 from pts_scott.backends.point_network import mape_loss, smape_loss
 from pts_scott.backends.pytorchts.losses import PyTorchTSLosses, losses_of_single_windows
-from pts_scott.data.pipelines import Pipeline
+from pts_scott.data.pipeline import Pipeline
 from pts_scott.errors import ScottWarning, WindowLossError
 
 
@@ -54,9 +54,9 @@ def test_window_losses_have_the_library_mean(name):
     losses.fit_statistics(windows.gather(torch.arange(len(windows))))
     losses.eval()
     with torch.no_grad():
-        with isolated(3, CPU):
+        with isolated_rng(3, CPU):
             found = losses.loss(**{name: v.clone() for name, v in batch.items()})
-        with isolated(3, CPU):
+        with isolated_rng(3, CPU):
             expected = library_loss(net, batch)
     assert found.shape == (len(numbers),)
     torch.testing.assert_close(found.mean(), expected, rtol=1e-4, atol=1e-5)

@@ -26,7 +26,7 @@ from helpers.pytorchts_models import (
 )
 from pts.model.simple_feedforward import SimpleFeedForwardEstimator
 
-from pts_scott.data.pipelines import Pipeline
+from pts_scott.data.pipeline import Pipeline
 from pts_scott.errors import MissingValuesError
 
 

@@ -35,11 +35,10 @@ from pts.model.n_beats import NBEATSEnsembleEstimator
 from pts.modules import ImplicitQuantileOutput
 
 from pts_scott import Stratifier, with_scott
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.rng import isolated_rng
 from pts_scott.backends.pytorchts.losses import PyTorchTSLosses
-from pts_scott.data.pipelines import Pipeline
-from pts_scott.engine.gradients import Losses
-from pts_scott.training.lightning_module import evaluate
+from pts_scott.data.pipeline import Pipeline
+from pts_scott.engine.losses import Losses, evaluate
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +62,7 @@ def test_training_lowers_the_loss(name, method):
     untrained.fit_statistics(windows.gather(torch.arange(len(windows))))
     losses = []
     for network in (untrained, PyTorchTSLosses(net)):
-        with isolated(0, CPU):
+        with isolated_rng(0, CPU):
             losses.append(float(evaluate(Losses(network, windows.fields), windows)))
     before, after = losses
     assert after < before - model.fall * abs(before)

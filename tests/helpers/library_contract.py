@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.rng import isolated_rng
 
 #: Columns of the tables in docs/models.md, each tested for every model.
 COLUMNS = ("trains", "loss falls", "predicts", "serialises", "backtests")
@@ -33,7 +33,7 @@ def assert_same_parameters(one: torch.nn.Module, other: torch.nn.Module) -> None
 
 def forecast_with_seed(predictor: Any, entries: list[Any]) -> np.ndarray:
     """Return the median forecast of the first series, from few sample paths."""
-    with isolated(0, torch.device("cpu")):
+    with isolated_rng(0, torch.device("cpu")):
         return next(iter(predictor.predict(entries, num_samples=20))).quantile(0.5)
 
 

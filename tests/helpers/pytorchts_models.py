@@ -26,7 +26,7 @@ from pts.model.transformer_tempflow import TransformerTempFlowEstimator
 from helpers.library_contract import full_contract
 from helpers.training import quiet_trainer
 from pts_scott import with_scott
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.rng import isolated_rng
 
 LENGTHS = {"freq": "H", "prediction_length": 4, "context_length": 12}
 LAGS = {**LENGTHS, "lags_seq": [1, 2, 24], "num_cells": 8}
@@ -179,5 +179,5 @@ def chain_of(estimator: Any, net: torch.nn.Module, mode: str = "training") -> Ch
 
 def network_of(estimator: Any, seed: int = 1) -> torch.nn.Module:
     """Return an untrained training network."""
-    with isolated(seed, CPU):
+    with isolated_rng(seed, CPU):
         return estimator.create_training_network(CPU)

@@ -12,8 +12,8 @@ from helpers.series import wave_windows
 from helpers.training import QUIET, TinyNetwork, tiny_network
 from pts_scott import ScottTrainer, Stratifier
 from pts_scott._utils.rng import Generators
-from pts_scott.data.windows import WindowIndex
-from pts_scott.engine.gradients import Losses
+from pts_scott.data.window_index import WindowIndex
+from pts_scott.engine.losses import Losses
 from pts_scott.method import reference
 from pts_scott.strata.partition import Strata
 

@@ -26,9 +26,12 @@ from torch.distributions import Distribution
 from pts_scott import Stratifier
 from pts_scott._utils.rng import Generators
 from pts_scott.backends import backend
-from pts_scott.data.windows import WindowIndex
-from pts_scott.engine.gradients import Gradients, Losses
-from pts_scott.method.scott import METHODS, Scott, Settings, WindowDraws, geometric_length
+from pts_scott.data.window_index import WindowIndex
+from pts_scott.engine.gradients import Gradients
+from pts_scott.engine.losses import Losses
+from pts_scott.method.hyperparameters import Hyperparameters
+from pts_scott.method.methods import METHODS
+from pts_scott.method.scott import Scott, WindowDraws, geometric_length
 from pts_scott.models.networks import (
     LSTMNetwork,
     NBEATSNetwork,
@@ -200,7 +203,7 @@ def meta_scott(
 ):
     losses = Losses(network.to("meta"))
     gradients = Gradients(losses)
-    settings = Settings(method=method, batch_size=4, gamma=None)
+    settings = Hyperparameters(method=method, batch_size=4, gamma=None)
     strata = Stratifier.calendar("hour").stratify(windows).to(strata_device)
     windows = windows.to("meta")
     draws = WindowDraws(settings, windows, strata, Generators.from_seed(0, "meta"))

@@ -28,9 +28,8 @@ from pts_scott import (
     VAREstimator,
 )
 from pts_scott.datasets.synthetic import synthetic_dataset, synthetic_stratifier
-from pts_scott.engine.gradients import Losses
+from pts_scott.engine.losses import Losses, evaluate
 from pts_scott.errors import ArgumentError
-from pts_scott.training.lightning_module import evaluate
 
 
 def naive_error(rows: np.ndarray, length: int) -> float:

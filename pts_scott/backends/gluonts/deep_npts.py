@@ -11,9 +11,9 @@ from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.transform import ExpectedNumInstanceSampler, SelectFields, Transformation
 from torch import Tensor, nn
 
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.rng import isolated_rng
 from pts_scott.backends.gluonts.losses import average_by_window
-from pts_scott.data.pipelines import Pipeline
+from pts_scott.data.pipeline import Pipeline
 from pts_scott.errors import ScottWarning, about_validation_data
 
 
@@ -74,7 +74,7 @@ def train_deep_npts(
         with about_validation_data():
             validation = pipeline.windows(validation_data).last()
     seed = trainer.next_seed()
-    with isolated(seed, trainer.device):
+    with isolated_rng(seed, trainer.device):
         network: nn.Module = estimator.network_type(
             context_length=estimator.context_length,
             num_hidden_nodes=estimator.num_hidden_nodes,

@@ -9,8 +9,8 @@ from gluonts.dataset.common import Dataset
 from gluonts.itertools import Cyclic, IterableSlice, PseudoShuffled
 from gluonts.transform import Chain, Transformation, TransformedDataset
 
-from pts_scott.data.instances import InstanceIndex
-from pts_scott.data.pipelines import Pipeline, prepared
+from pts_scott.data.instance_index import InstanceIndex
+from pts_scott.data.pipeline import Pipeline, prepared_entries
 
 
 class SinglePassDataset:
@@ -36,7 +36,7 @@ class SinglePassDataset:
             self._passes += 1
             if self._passes > 1:
                 raise self._PassEndedError
-        yield from prepared(self._dataset, [self._transformation])
+        yield from prepared_entries(self._dataset, [self._transformation])
 
     def single_pass(self, stream: Iterable[Any]) -> Iterator[Any]:
         """Yield each entry of a possibly infinite stream over this dataset once."""

@@ -10,8 +10,8 @@ from gluonts.torch.scaler import MeanScaler
 from torch import Tensor, nn
 
 from pts_scott.backends.window_sample import sample_batch
-from pts_scott.data.windows import WindowIndex
-from pts_scott.engine.gradients import loss_fields
+from pts_scott.data.window_index import WindowIndex
+from pts_scott.engine.losses import loss_fields
 
 
 class GluonTSLosses(nn.Module):

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.rng import isolated_rng
+from pts_scott._utils.text import cause
 from pts_scott.backends.gluonts.losses import GluonTSLosses
 from pts_scott.backends.window_sample import sample_batch
-from pts_scott.data.windows import WindowIndex
-from pts_scott.engine.gradients import Buffers
-from pts_scott.errors import ModelError, ScottWarning, WindowLossError, cause
+from pts_scott.data.window_index import WindowIndex
+from pts_scott.engine.buffers import Buffers
+from pts_scott.errors import ModelError, ScottWarning, WindowLossError
 
 
 def model_of(module: nn.Module) -> nn.Module:
@@ -77,11 +78,11 @@ def _check_training_step(
     device = next(iter(own.values())).device
     buffers = Buffers(module)
     with torch.no_grad():
-        with isolated(0, device):
+        with isolated_rng(0, device):
             found = network.loss(**own).mean()
         buffers.restore()
         try:
-            with isolated(0, device):
+            with isolated_rng(0, device):
                 expected = module.training_step(batch, 0)
         except Exception as error:
             raise WindowLossError(

@@ -9,12 +9,13 @@ from gluonts.torch.model.deep_npts import DeepNPTSEstimator
 from gluonts.torch.model.estimator import PyTorchLightningEstimator, TrainOutput
 from gluonts.torch.model.predictor import PyTorchPredictor
 
-from pts_scott._utils.arguments import check_names, warn_unused_loader
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.arguments import check_names
+from pts_scott._utils.rng import isolated_rng
 from pts_scott.backends.gluonts.deep_npts import DeepNPTSTraining, train_deep_npts
 from pts_scott.backends.gluonts.loader_windows import SinglePassDataset, loader_windows
 from pts_scott.backends.gluonts.losses import GluonTSLosses, mark_initialized
 from pts_scott.backends.gluonts.module_checks import check_module_steps, model_of
+from pts_scott.data.loader_arguments import warn_unused_loader
 from pts_scott.errors import ArgumentError, about_validation_data
 
 LIBRARY_ESTIMATORS: tuple[type, ...] = (PyTorchLightningEstimator, DeepNPTSEstimator)
@@ -74,7 +75,7 @@ def train_model(
     trainer = estimator.trainer
     seed = trainer.next_seed()
     transformation = estimator.create_transformation()
-    with isolated(seed, trainer.device):
+    with isolated_rng(seed, trainer.device):
         module = estimator.create_lightning_module()
         if from_predictor is not None:
             module.load_state_dict(from_predictor.network.state_dict())

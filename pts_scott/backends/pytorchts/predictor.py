@@ -12,7 +12,7 @@ from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.transform import Transformation
 from torch import nn
 
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.rng import isolated_rng
 
 PREDICTOR: type = PyTorchPredictor
 
@@ -67,7 +67,7 @@ class RebuiltPredictor(PyTorchPredictor):  # type: ignore[misc]
     @classmethod
     def _untrained(cls, estimator: Any, device: torch.device) -> PyTorchPredictor:
         """Return an untrained predictor of an estimator."""
-        with isolated(0, device):
+        with isolated_rng(0, device):
             network = estimator.create_training_network(device)
             transformation = estimator.create_transformation()
             return estimator.create_predictor(transformation, network, device)

@@ -8,11 +8,11 @@ from gluonts.itertools import Cached, Cyclic
 from pts import Trainer
 from torch import nn
 
-from pts_scott._utils.arguments import warn_unused_loader
 from pts_scott.backends.pytorchts.losses import PyTorchTSLosses
 from pts_scott.backends.window_sample import sample_batch
-from pts_scott.data.instances import InstanceIndex
-from pts_scott.data.pipelines import Pipeline
+from pts_scott.data.instance_index import InstanceIndex
+from pts_scott.data.loader_arguments import warn_unused_loader
+from pts_scott.data.pipeline import Pipeline
 from pts_scott.errors import about_validation_data
 from pts_scott.training import trainer as training
 

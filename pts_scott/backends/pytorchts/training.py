@@ -7,9 +7,9 @@ from typing import Any
 from gluonts.dataset.common import Dataset
 from pts.model import PyTorchEstimator
 
-from pts_scott._utils.arguments import warn_unused_loader
-from pts_scott._utils.rng import isolated
+from pts_scott._utils.rng import isolated_rng
 from pts_scott.backends.pytorchts.predictor import RebuiltPredictor, is_serializable
+from pts_scott.data.loader_arguments import warn_unused_loader
 
 LIBRARY_ESTIMATORS: tuple[type, ...] = (PyTorchEstimator,)
 
@@ -47,7 +47,7 @@ def train_model(
     warn_unused_loader({k: v for k, v in loader.items() if k != "prefetch_factor"})
     loader.update(num_workers=0, prefetch_factor=None)
     trainer = estimator.trainer
-    with isolated(trainer.next_seed(), trainer.device):  # seeds initial weights, too
+    with isolated_rng(trainer.next_seed(), trainer.device):  # seeds initial weights, too
         output = estimator.library_estimator.train_model(
             estimator, training_data, validation_data, **loader
         )
