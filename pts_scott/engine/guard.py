@@ -42,6 +42,7 @@ class GuardedEngine(EngineWrapper):
         self._saved = False
         device = engine.gradients.parameters[0].device
         self._nan = torch.tensor(math.nan, device=device)
+        self._no_norm = torch.zeros((), device=device)
 
     def apply(self, v: Any, last: bool) -> Step:
         """Update the parameters along v, or skip the step."""
@@ -50,8 +51,11 @@ class GuardedEngine(EngineWrapper):
         if not self._saved:  # the first step: parameters and snapshot are θ(t,0)
             self._save()
             self._saved = True
-        if last and self.engine.knows_direction:
-            return self._apply_checked(v, last)  # the norm is computed in any case
+        if self.engine.knows_direction:
+            if last:  # the norm is computed in any case
+                return self._apply_checked(v, last)
+            if not math.isfinite(v.loss):  # which is a single number
+                return Step(v.windows, self._nan, self._no_norm, skipped=True)
         return self.engine.apply(v, last)
 
     def _apply_checked(self, v: Any, last: bool) -> Step:

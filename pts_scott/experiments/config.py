@@ -138,7 +138,9 @@ class OptimizerConfig:
     @property
     def uses_anchor(self) -> bool:
         """Whether the method uses an anchor as a control variate."""
-        return self.method in ("scott", "scsg", "svrg")
+        from pts_scott.method.methods import METHODS  # which needs torch
+
+        return METHODS[self.method].uses_anchor
 
 
 @dataclass

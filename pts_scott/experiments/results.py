@@ -21,6 +21,9 @@ import yaml
 from pts_scott._utils.text import quote
 from pts_scott.errors import ArgumentError, FileLayoutError, ScottError
 
+#: The group of optimizers with stratified mini-batches.
+STRATIFIED_GROUP = "stratified"
+
 
 class OptimizerKind(NamedTuple):
     """The update rule of an optimizer and the method that estimates its gradients."""

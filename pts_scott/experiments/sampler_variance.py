@@ -24,6 +24,7 @@ from pts_scott.experiments.lightning_control import (
 )
 from pts_scott.experiments.report.figures import save_figure, variance_figure
 from pts_scott.experiments.setting import Setting, choose
+from pts_scott.method.methods import METHODS, Scott
 from pts_scott.strata.calendar import default_stratifier
 from pts_scott.strata.policy import Policy
 from pts_scott.strata.stratifier import Stratifier
@@ -177,8 +178,8 @@ def optimizer_to_train(experiment: Experiment) -> str:
             "whose snapshot the control variate is measured; this experiment has "
             f"{names}."
         )
-    scott = [name for name in names if experiment.optimizers[name].method == "scott"]
-    return given or (scott or names)[0]
+    papers = [n for n in names if METHODS[experiment.optimizers[n].method] is Scott]
+    return given or (papers or names)[0]
 
 
 def can_measure(experiment: Experiment, say: Callable[[str], None]) -> bool:

@@ -160,7 +160,7 @@ class Stratified(SingleGradient):
 
     def make_step_sampler(self) -> Sampler:
         b = self.hyperparameters.anchor_batch_size
-        return StratifiedSampler(self.strata, b, self._generators.anchor)
+        return StratifiedSampler(self.windows, self.strata, b, self._generators.anchor)
 
 
 class ControlVariate(Method):
@@ -180,7 +180,7 @@ class Scott(ControlVariate):
 
     def make_anchor_sampler(self) -> Sampler:
         b = self.hyperparameters.anchor_batch_size
-        return StratifiedSampler(self.strata, b, self._generators.anchor)
+        return StratifiedSampler(self.windows, self.strata, b, self._generators.anchor)
 
 
 class SCSG(ControlVariate):

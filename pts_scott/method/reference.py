@@ -1,11 +1,12 @@
 """The method as the paper writes it, plain and slow: what the fast code must equal.
 
-One gradient at a time, one window at a time, in Python loops and with optimizers
-written out. Nothing here is shared with the fast code but the loss of a window.
+One gradient at a time, one window at a time, in Python loops, with the outer loop and
+the optimizers written out. Nothing is shared with the fast code but a window's loss.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -13,10 +14,13 @@ from torch import Tensor
 
 Point = list[Tensor]
 Gradient = Callable[[Point, int], Point]
+#: The pairs (w_i, ξ_i) of an anchor: the weight of each stratum, and its windows.
+StratifiedSample = Sequence[tuple[float, Sequence[int]]]
+Update = Callable[[Point, Point], Point]
 
 
 def window_gradient(loss: Callable[[Point, int], Tensor]) -> Gradient:
-    """∇f_{i,t}(θ) of one window from its loss, by autograd."""
+    """Return ∇f_{i,t}(θ) of one window from its loss, by autograd."""
 
     def gradient(theta: Point, window: int) -> Point:
         leaves = [x.detach().clone().requires_grad_() for x in theta]
@@ -28,7 +32,7 @@ def window_gradient(loss: Callable[[Point, int], Tensor]) -> Gradient:
 
 
 def average(gradient: Gradient, theta: Point, windows: Sequence[int]) -> Point:
-    """∇f_ξ(θ) = (1/M) Σ_{(i,t) ∈ ξ} ∇f_{i,t}(θ)."""
+    """Return ∇f_ξ(θ) = (1/M) Σ_{(i,t) ∈ ξ} ∇f_{i,t}(θ)."""
     total = [torch.zeros_like(x) for x in theta]
     for window in windows:
         for place, part in enumerate(gradient(theta, window)):
@@ -36,41 +40,94 @@ def average(gradient: Gradient, theta: Point, windows: Sequence[int]) -> Point:
     return total
 
 
-def stratified(
-    gradient: Gradient, theta: Point, strata: Sequence[tuple[float, Sequence[int]]]
-) -> Point:
-    """g(θ) = Σ_i w_i ∇f_{ξ_i}(θ), with ``strata`` the pairs (w_i, ξ_i)."""
+def stratified(gradient: Gradient, theta: Point, sample: StratifiedSample) -> Point:
+    """Return g(θ) = Σ_i w_i ∇f_{ξ_i}(θ)."""
     total = [torch.zeros_like(x) for x in theta]
-    for weight, windows in strata:
+    for weight, windows in sample:
         for place, part in enumerate(average(gradient, theta, windows)):
             total[place] = total[place] + weight * part
     return total
 
 
-def inner_loop(
+def scott(
     gradient: Gradient,
     theta: Point,
-    anchor: Point,
-    batches: Iterator[Sequence[int]],
-    update: Callable[[Point, Point], Point],
-    steps: int,
-    gamma: float | None,
+    draw_anchor: Callable[[], StratifiedSample],
+    draw_minibatch: Callable[[], Sequence[int]],
+    update: Update,
+    draw_length: Callable[[], int],
+    gamma: float | None = None,
     coefficient: float = 1.0,
-) -> Iterator[tuple[Point, Point]]:
-    """Lines 3–9 of Algorithm 2; yields (v(t,k), θ(t,k+1)) for each k."""
-    snapshot = [x.clone() for x in theta]
-    first = None
-    for _ in range(steps):
-        xi = next(batches)
-        now = average(gradient, theta, xi)
-        then = average(gradient, snapshot, xi)
-        v = [n - coefficient * (t - a) for n, t, a in zip(now, then, anchor, strict=True)]
+) -> Iterator[tuple[int, Point, Point]]:
+    """Run Algorithm 1 (γ None, random lengths) or 2 (length K, γ), for ever.
+
+    Parameters
+    ----------
+    gradient
+        ∇f of one window.
+    theta
+        θ(0,0).
+    draw_anchor
+        Draws ξ_i(t) from each stratum: SCott's; one stratum of weight 1 with as many
+        uniform windows is SCSG's, and with every window SVRG's.
+    draw_minibatch
+        Draws ξ(t,k).
+    update
+        θ ← θ − α v, or another optimizer.
+    draw_length
+        K_t.
+    gamma, coefficient
+        γ and c.
+
+    Yields
+    ------
+    t, v(t,k) and θ(t,k+1), for each step.
+    """
+    t = 0
+    while True:
+        snapshot = [x.clone() for x in theta]
+        anchor = stratified(gradient, snapshot, draw_anchor())  # line 2
+        first = None
+        for _ in range(draw_length()):  # line 3
+            xi = draw_minibatch()  # line 4
+            now = average(gradient, theta, xi)  # line 5
+            then = average(gradient, snapshot, xi)
+            v = [n - coefficient * (s - g) for n, s, g in zip(now, then, anchor)]
+            theta = update(theta, v)  # line 6
+            yield t, v, theta
+            norm = sum(float((x * x).sum()) for x in v)
+            first = norm if first is None else first
+            if gamma is not None and norm <= gamma * first:  # line 7
+                break  # line 8
+        t += 1
+
+
+def single_gradient(
+    gradient: Gradient,
+    theta: Point,
+    draw_sample: Callable[[], StratifiedSample],
+    update: Update,
+) -> Iterator[tuple[int, Point, Point]]:
+    """Step along stratified mini-batches; a single stratum makes them uniform.
+
+    Yields
+    ------
+    t, v and θ, for each step.
+    """
+    t = 0
+    while True:
+        v = stratified(gradient, theta, draw_sample())
         theta = update(theta, v)
-        yield v, theta
-        norm = sum(float((x * x).sum()) for x in v)
-        first = norm if first is None else first
-        if gamma is not None and norm <= gamma * first:
-            break
+        yield t, v, theta
+        t += 1
+
+
+def sampled_snapshot(
+    snapshots: Sequence[Point], step_sizes: Sequence[float], rng: random.Random
+) -> Point:
+    """Return θ(t,0) with probability ∝ α_t·B: the return line of both algorithms."""
+    (chosen,) = rng.choices(list(snapshots), weights=list(step_sizes))
+    return chosen
 
 
 class SGD:
@@ -126,4 +183,4 @@ class Adagrad(SGD):
         return moved
 
 
-OPTIMIZERS = {"sgd": SGD, "adam": Adam, "adagrad": Adagrad}
+REFERENCE_OPTIMIZERS = {"sgd": SGD, "adam": Adam, "adagrad": Adagrad}

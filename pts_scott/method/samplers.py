@@ -93,8 +93,8 @@ class StratifiedSampler:
 
     Parameters
     ----------
-    strata
-        The partition of the windows.
+    windows, strata
+        The index, and its partition.
     per_stratum
         b.
     generator
@@ -104,11 +104,15 @@ class StratifiedSampler:
     is_weighted = True
 
     def __init__(
-        self, strata: Strata, per_stratum: int, generator: torch.Generator
+        self,
+        windows: WindowIndex,
+        strata: Strata,
+        per_stratum: int,
+        generator: torch.Generator,
     ) -> None:
         self.size = len(strata) * per_stratum
         self._strata, self._b, self._generator = strata, per_stratum, generator
-        like = uniform_weights(strata.index, 0)
+        like = uniform_weights(windows, 0)
         weights = (strata.weights / per_stratum).repeat_interleave(per_stratum)
         self._weights = weights.to(like)
         self._ahead: list[Tensor] = []  # samples to come, the next one last

@@ -13,6 +13,8 @@ import shutil
 import warnings
 from dataclasses import dataclass
 
+from torch import nn
+
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.training_effects import TrainingEffects, why_uncompilable
@@ -62,16 +64,9 @@ def decide_compilation(
     excluded
         Whether the run cannot be compiled: several processes, or mixed precision.
     """
-    compiled = bool(wanted) and windows.compiles and not excluded
-    if wanted == "auto":
-        size, length = hyperparameters.batch_size, windows.context_length
-        compiled = (
-            compiled
-            # torch.func cannot use the fused kernel of recurrent layers.
-            and not is_recurrent(losses)
-            and not is_large_step(losses, size, length)
-            and _repays_compiling(hyperparameters, budget)
-        )
+    compiled = not excluded and wants_compilation(
+        wanted, losses, windows, hyperparameters, budget
+    )
     if compiled and on_cpu and not has_compiler():
         warnings.warn(
             f"{NO_COMPILER}, so gradients are not compiled; install g++ "
@@ -80,8 +75,8 @@ def decide_compilation(
             stacklevel=4,
         )
         return CompileDecision(False, NO_COMPILER)
-    obstacle = why_uncompilable(losses, windows, effects)
-    if compiled and obstacle:
+    obstacle = why_uncompilable(losses, windows, effects) if compiled else None
+    if obstacle:
         if wanted is True:
             warnings.warn(
                 f"{losses.name} {obstacle}, so its steps are not compiled.",
@@ -92,7 +87,28 @@ def decide_compilation(
     return CompileDecision(compiled)
 
 
-def _repays_compiling(hyperparameters: Hyperparameters, budget: Budget) -> bool:
+def wants_compilation(
+    wanted: bool | str,
+    network: nn.Module,
+    windows: WindowIndex,
+    hyperparameters: Hyperparameters,
+    budget: Budget,
+) -> bool:
+    """Return what ``compile=`` means for a network: "auto" if steps repay it."""
+    if wanted != "auto":
+        return bool(wanted) and windows.compiles
+    size, length = hyperparameters.batch_size, windows.context_length
+    return (
+        windows.compiles
+        # torch.func cannot use the fused kernel of recurrent layers.
+        and not is_recurrent(network)
+        and not is_large_step(network, size, length)
+        and repays_compiling(hyperparameters, budget)
+    )
+
+
+def repays_compiling(hyperparameters: Hyperparameters, budget: Budget) -> bool:
+    """Return whether a run has enough steps to make up for compiling them."""
     steps = math.inf if budget.steps is None else budget.steps
     if budget.gradients is not None:
         passes = 2 if METHODS[hyperparameters.method].uses_anchor else 1

@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import astuple
 from typing import Any
 
 import lightning.pytorch as pl
@@ -19,18 +18,17 @@ from lightning.pytorch.loops.progress import _ProcessedTracker
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from pts_scott._utils.rng import offset_global_seed
 from pts_scott._utils.text import shorten
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.build import EngineOptions
 from pts_scott.engine.gradients import uncached_autocast
 from pts_scott.engine.losses import evaluate
 from pts_scott.engine.processes import Processes, ProcessGroup
-from pts_scott.engine.tensors import finest_type
-from pts_scott.errors import ModelError, ProcessError
+from pts_scott.errors import ModelError
 from pts_scott.training.callbacks import Observer
 from pts_scott.training.clock import Stopwatch
 from pts_scott.training.fingerprint import Fingerprint
+from pts_scott.training.joining import join_processes
 from pts_scott.training.run_state import (
     KEY,
     RunState,
@@ -54,6 +52,8 @@ class OuterLoopModule(pl.LightningModule):
         Windows for ``val_loss``; None for no validation.
     fingerprint
         What distinguishes this run from others, for its checkpoints.
+    compile_fallback
+        Why steps are not compiled although they should be; None otherwise.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class OuterLoopModule(pl.LightningModule):
         runner: OuterLoopRunner,
         validation: WindowIndex | None,
         fingerprint: Fingerprint | None = None,
+        compile_fallback: str | None = None,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -68,6 +69,7 @@ class OuterLoopModule(pl.LightningModule):
         self.losses = runner.losses  # a submodule: Lightning moves and saves it
         self.validation = validation
         self.fingerprint = fingerprint or {}
+        self._fallback = compile_fallback
         self._stop_requested = False
         self._between = False
         self._logged = -math.inf
@@ -103,6 +105,22 @@ class OuterLoopModule(pl.LightningModule):
     def processes(self) -> Processes:
         """Who trains this network together."""
         return self.runner.processes
+
+    @property
+    def compiled(self) -> bool:
+        """Whether steps are compiled."""
+        return self.runner.compiled
+
+    @property
+    def compile_fallback(self) -> str | None:
+        """Why steps are not compiled although they should be; None otherwise."""
+        setup = self.runner.setup
+        return self._fallback or (None if setup is None else setup.fallback)
+
+    @property
+    def self_check_seconds(self) -> float:
+        """Seconds that the checks before the first step took."""
+        return 0.0 if self.runner.setup is None else self.runner.setup.check_seconds
 
     def spent(self) -> float:
         """Return the share of the budget that is used up."""
@@ -209,7 +227,9 @@ class OuterLoopModule(pl.LightningModule):
         """Make and check the engine, then start the clock."""
         stop_on_termination(self.interrupt)
         if self.trainer.world_size > 1:
-            self._join_processes()
+            self.runner.processes = join_processes(
+                self.runner, self.fingerprint, lambda: self._stop_requested
+            )
         self._check_still_trained()
         self._start_engine()
         self.clock.start()
@@ -233,33 +253,6 @@ class OuterLoopModule(pl.LightningModule):
         )
         precision = self.trainer.precision_plugin.train_step_context
         self.runner.start(options, scaler, precision)
-
-    def _join_processes(self) -> None:
-        """Train together with the other processes that Lightning has started."""
-        group = ProcessGroup(
-            finest_type(self.losses.trainable().values()),
-            self.device,
-            lambda: (self.clock.seconds, self._stop_requested),
-            seconds=self.clock.seconds,
-        )
-        for rank, fingerprint in enumerate(group.gather(self.fingerprint)):
-            if fingerprint != self.fingerprint:
-                raise ProcessError(
-                    f"process {rank} trains another model, or on other data, than "
-                    f"process {group.rank}; start all with the same script and data."
-                )
-        counters = list(astuple(self.state.counters))
-        if any(other != counters for other in group.gather(counters)):
-            raise ProcessError(
-                "the processes do not begin at the same step: some have found a "
-                "checkpoint, and others another one, or none. All hosts must share the "
-                "checkpoint folder."
-            )
-        # Without a given seed, each process drew its own: the first one's counts.
-        generators = self.runner.generators
-        generators.load_state_dict(group.gather(generators.state_dict())[0])
-        offset_global_seed(group.rank)  # dropout masks differ
-        self.runner.processes = group
 
     def _check_still_trained(self) -> None:
         """Refuse callbacks that freeze or unfreeze parameters during a run.

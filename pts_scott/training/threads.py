@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import nn
@@ -48,6 +48,15 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def thread_limit(
+    threads: int | str, network: nn.Module, batch_size: int, context_length: int
+) -> AbstractContextManager[None]:
+    """Return the context that a user's ``threads=`` means for a network."""
+    if isinstance(threads, str):  # "auto"
+        threads = choose_threads(network, batch_size, context_length)
+    return limited_threads(threads)
 
 
 @contextmanager

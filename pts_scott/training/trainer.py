@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
-import time
-import warnings
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +21,20 @@ from pts_scott._utils.arguments import (
     switch,
     whole_number,
 )
-from pts_scott._utils.rng import Generators, fresh_seed, isolated_rng
+from pts_scott._utils.rng import fresh_seed, isolated_rng
 from pts_scott.data.window_index import WindowIndex, require_windows
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.model_checks import check_model
-from pts_scott.engine.processes import raise_on_lost_process
-from pts_scott.engine.training_effects import TrainingEffects, training_effects
 from pts_scott.errors import (
     ArgumentError,
-    ModelError,
-    ScottWarning,
     about_validation_data,
 )
 from pts_scott.method.hyperparameters import Hyperparameters
-from pts_scott.method.methods import METHODS, Method
-from pts_scott.strata.calendar import default_stratifier
+from pts_scott.method.methods import METHODS
 from pts_scott.strata.partition import Strata
 from pts_scott.strata.policy import Policy
 from pts_scott.training.budget import Budget
-from pts_scott.training.checkpoint_files import CheckpointFiles
-from pts_scott.training.checkpoints import Checkpoints, CheckpointWriter
-from pts_scott.training.compile_policy import decide_compilation
-from pts_scott.training.fingerprint import describe_optimizer, fingerprint_of
+from pts_scott.training.checkpoints import Checkpoints
 from pts_scott.training.history import History
 from pts_scott.training.lightning_assembly import LightningOptions
 from pts_scott.training.lightning_module import OuterLoopModule
@@ -56,16 +44,13 @@ from pts_scott.training.optimizers import (
     make_optimizer,
     serialisable,
 )
-from pts_scott.training.plan import Plan
-from pts_scott.training.resume import checkpoint_to_resume
-from pts_scott.training.runner import OuterLoopRunner
-from pts_scott.training.signals import interruptible
-from pts_scott.training.threads import choose_threads, limited_threads
+from pts_scott.training.run_assembly import RunAssembly
+from pts_scott.training.run_execution import RunExecution
+from pts_scott.training.threads import thread_limit
 from pts_scott.training.trainer_checks import (
     check_coefficient,
     check_compile,
     check_gamma,
-    check_other_writers,
     check_scheduler,
     check_stratifier,
     check_threads,
@@ -339,7 +324,10 @@ class ScottTrainer:
         self._history = History()
         self.compiled, self.compile_fallback = False, None
         losses = Losses(network, windows.fields)
-        with isolated_rng(seed, self.device), self._thread_limit(network, windows):
+        with (
+            isolated_rng(seed, self.device),
+            thread_limit(self.threads, network, self.batch_size, windows.context_length),
+        ):
             network.to(self.device)
             windows = windows.to(self.device)
             check_model(losses, windows)
@@ -348,9 +336,17 @@ class ScottTrainer:
                 with about_validation_data():
                     check_validation(losses, windows, validation_windows)
             losses.train()
-            module = self._make_module(losses, windows, validation_windows, seed)
-            self._run(module)
+            assembly = RunAssembly(self, losses, windows)
+            self.stratify_seconds = assembly.stratify_seconds
+            self.strata = assembly.strata
+            self._run(assembly.make_module(validation_windows, seed, self._history))
         losses.eval()
+
+    @property
+    def budget(self) -> Budget:
+        """What a run may use."""
+        steps = None if self.epochs is None else self.epochs * self.num_batches_per_epoch
+        return Budget(steps, self.time_budget, self.gradient_budget)
 
     def next_seed(self) -> int:
         """Return the seed of a run: the trainer's, or a new one if it has none."""
@@ -370,122 +366,9 @@ class ScottTrainer:
                 "to the estimator's train or train_from, or validation_windows to fit."
             )
 
-    def _make_module(
-        self,
-        losses: Losses,
-        windows: WindowIndex,
-        validation_windows: WindowIndex | None,
-        seed: int,
-    ) -> OuterLoopModule:
-        """Put together what is trained, on what, and how."""
-        began = time.perf_counter()
-        self.strata = self._stratify(windows)
-        self.stratify_seconds = time.perf_counter() - began
-        effects = training_effects(losses, windows)
-        if effects.buffers and self._lightning_options.is_distributed:
-            raise ModelError(
-                f"{losses.name} changes its buffers while it trains, and they would "
-                "differ between processes; train it in one."
-            )
-        runner = OuterLoopRunner(
-            losses,
-            effects,
-            windows,
-            self.strata,
-            self._plan(losses, windows, effects),
-            Generators.from_seed(seed, self.device),
-            self._history,
-        )
-        self._check_gradient_budget(runner.method)
-        parameters = list(losses.trainable().values())
-        fingerprint = fingerprint_of(
-            losses,
-            windows,
-            self.strata,
-            validation_windows,
-            self._decisive_settings(parameters),
-        )
-        return OuterLoopModule(runner, validation_windows, fingerprint)
-
     @property
     def _lightning_options(self) -> LightningOptions:
         return LightningOptions(self.trainer_kwargs)
-
-    def _thread_limit(
-        self, network: nn.Module, windows: WindowIndex
-    ) -> AbstractContextManager[None]:
-        number = self.threads
-        if isinstance(number, str):
-            number = choose_threads(network, self.batch_size, windows.context_length)
-        return limited_threads(number)
-
-    def _stratify(self, windows: WindowIndex) -> Strata | None:
-        numbers = self.hyperparameters
-        method = METHODS[numbers.method]
-        if not method.uses_strata:
-            return None
-        policy = self.stratifier or default_stratifier(windows.series.timeline.offset)
-        strata = policy.stratify(windows)
-        anchor = len(strata) * numbers.anchor_batch_size
-        if method.uses_anchor and anchor < self.batch_size:
-            warnings.warn(
-                f"an anchor of {len(strata)} strata x anchor_batch_size="
-                f"{numbers.anchor_batch_size} rests on fewer windows than a "
-                f"mini-batch of {self.batch_size}, and its noise stays for all its inner "
-                "steps: raise anchor_batch_size, or choose a finer stratifier.",
-                ScottWarning,
-                stacklevel=5,
-            )
-        return strata
-
-    def _check_gradient_budget(self, method: Method) -> None:
-        need = method.first_step_cost
-        if self.gradient_budget is not None and self.gradient_budget < need:
-            raise ArgumentError(
-                f"gradient_budget={self.gradient_budget}: the first step of "
-                f"method={self.hyperparameters.method!r} needs {need} gradients here."
-            )
-
-    def _plan(
-        self, losses: Losses, windows: WindowIndex, effects: TrainingEffects
-    ) -> Plan:
-        steps = None if self.epochs is None else self.epochs * self.num_batches_per_epoch
-        budget = Budget(steps, self.time_budget, self.gradient_budget)
-        options = self._lightning_options
-        decision = decide_compilation(
-            self.compile,
-            losses,
-            windows,
-            effects,
-            self.hyperparameters,
-            budget,
-            on_cpu=self.device.type == "cpu",
-            excluded=options.is_distributed or options.is_mixed_precision,
-        )
-        self.compile_fallback = decision.fallback
-        return Plan(
-            hyperparameters=self.hyperparameters,
-            budget=budget,
-            coefficient=self.coefficient,
-            num_batches_per_epoch=self.num_batches_per_epoch,
-            output=self.output,
-            clip_gradient=self.clip_gradient,
-            make_optimizer=self._make_optimizer,
-            make_scheduler=None if self.scheduler is None else self._make_scheduler,
-            skip_limit=self.skip_limit,
-            compiled=decision.compiled,
-            must_compile=self.compile is True,
-        )
-
-    def _make_scheduler(self, optimizer: torch.optim.Optimizer) -> LRScheduler:
-        assert self.scheduler is not None
-        scheduler = self.scheduler(optimizer)
-        if not isinstance(scheduler, LRScheduler):
-            raise ArgumentError(
-                f"scheduler returned {type(scheduler).__name__}; expected a function "
-                "from the optimizer to a scheduler of torch.optim.lr_scheduler."
-            )
-        return scheduler
 
     def _make_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return make_optimizer(
@@ -497,86 +380,20 @@ class ScottTrainer:
             fusable=not self._lightning_options.is_mixed_precision,
         )
 
-    def _decisive_settings(self, parameters: list[nn.Parameter]) -> dict[str, Any]:
-        """Return what a resumed run must have in common with the one before."""
-        optimizer, scheduler = self.optimizer, self.scheduler
-        if self.checkpoint is not None and not isinstance(optimizer, str):
-            optimizer = describe_optimizer(self._make_optimizer(parameters))
-        return {
-            **dataclasses.asdict(self.hyperparameters),
-            "seed": self.seed,
-            "optimizer": optimizer if isinstance(optimizer, str) else "a function",
-            "scheduler": getattr(scheduler, "__qualname__", scheduler and "a function"),
-            "learning_rate": self.learning_rate,
-            "weight_decay": self.weight_decay,
-            "coefficient": self.coefficient,
-            "num_batches_per_epoch": self.num_batches_per_epoch,
-            "clip_gradient": self.clip_gradient,
-            "output": self.output,
-        }
-
-    # -- one run, executed -------------------------------------------------------------
-
     def _run(self, module: OuterLoopModule) -> None:
         """Train with Lightning, from a checkpoint if there is one to resume."""
         for callback, state in self._fresh:
             vars(callback).clear()
             vars(callback).update(copy.deepcopy(state))
-        self.checkpoint_seconds = 0.0
-        options, callbacks = self._lightning_options, self._lightning_options.callbacks
-        files = CheckpointFiles(callbacks)
-        writer = None
-        if self.checkpoint is not None:
-            folder = self.checkpoint.path.parent
-            check_other_writers(folder, callbacks, options.plugins)
-            writer = CheckpointWriter(self.checkpoint, files)
-            callbacks.append(writer)
-        start = checkpoint_to_resume(self.checkpoint, self.resume, module)
-        self.lightning = options.make_trainer(
-            self.device,
-            self.epochs,
-            callbacks,
-            files,
-            validates=module.validation is not None,
-        )
-        self.interrupted, self.gave_up = False, module.runner.faults.gave_up
+        self.compile_fallback = module.compile_fallback
+        self.interrupted, self.checkpoint_seconds = False, 0.0
+        execution = RunExecution(self, module)
+        self.lightning = execution.lightning
+        self.gave_up = module.runner.faults.gave_up
         if module.state.finished:
             return
-        self._fit(self.lightning, module, start)
-        self._keep_results(module, writer)
-
-    def _fit(
-        self, lightning: pl.Trainer, module: OuterLoopModule, start: Path | None
-    ) -> None:
-        folder: AbstractContextManager[None] = nullcontext()
-        if self.checkpoint is not None and lightning.is_global_zero:
-            folder = self.checkpoint.locked()
-        shared = self._lightning_options.is_distributed
-        with warnings.catch_warnings(), interruptible(module.interrupt), folder:
-            # Lightning's own, about its use of torch, which users cannot change.
-            warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
-            # And about layers that stay in evaluation mode on purpose.
-            warnings.filterwarnings("ignore", "Found .* in eval mode at the start")
-            with raise_on_lost_process() if shared else nullcontext():
-                lightning.fit(module, _Iterable(module.outer_loops), [0], ckpt_path=start)
-
-    def _keep_results(
-        self, module: OuterLoopModule, writer: CheckpointWriter | None
-    ) -> None:
-        runner = module.runner
-        self.interrupted, self.gave_up = module.interrupted, runner.faults.gave_up
-        self.compiled = runner.compiled
-        if runner.setup is not None:
-            self.compile_fallback = self.compile_fallback or runner.setup.fallback
-            self.self_check_seconds = runner.setup.check_seconds
-        self.checkpoint_seconds = 0.0 if writer is None else writer.seconds
-
-
-class _Iterable:
-    """A new iterator for each epoch."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
-
-    def __iter__(self) -> Any:
-        return self._make()
+        execution.fit()
+        self.interrupted, self.gave_up = module.interrupted, module.runner.faults.gave_up
+        self.compiled, self.compile_fallback = module.compiled, module.compile_fallback
+        self.self_check_seconds = module.self_check_seconds
+        self.checkpoint_seconds = execution.checkpoint_seconds

@@ -126,7 +126,7 @@ def test_drawn_estimators_have_the_predicted_variance(losses, windows, tables):
 
     def stratified():
         batch = windows.gather(strata.draw(B_PER_STRATUM, generator))
-        return flat(gradients.stratified(batch, weights).direction)
+        return flat(gradients.weighted(batch, weights).direction)
 
     def uniform():
         batch = windows.gather(windows.draw(18, generator))

@@ -19,8 +19,8 @@ STRATIFIER = Stratifier.periodic(3) * Stratifier.series()
 @pytest.fixture
 def traced(monkeypatch):
     """Trace steps as for compilation, but run them without the C++ compiler."""
-    monkeypatch.setattr("pts_scott.engine.gradients.BACKEND", "aot_eager")
-    monkeypatch.setattr("pts_scott.training.trainer.has_compiler", lambda: True)
+    monkeypatch.setattr("pts_scott.engine.compilation.BACKEND", "aot_eager")
+    monkeypatch.setattr("pts_scott.training.compile_policy.has_compiler", lambda: True)
 
 
 def trainer(**kwargs) -> ScottTrainer:
@@ -163,7 +163,7 @@ def test_a_new_step_size_is_used_and_compiles_nothing_anew():
 
 @pytest.mark.usefixtures("traced")
 def test_anchors_of_several_passes_compile_a_fixed_number_of_times(monkeypatch):
-    monkeypatch.setattr("pts_scott.method.scott.MAX_PASS", 16)
+    monkeypatch.setattr("pts_scott.engine.eager.MAX_PASS", 16)
     counters.clear()
     one = trainer(method="svrg", compile=True, gamma=None, num_batches_per_epoch=40)
     fit(one)
@@ -215,7 +215,7 @@ def test_a_step_size_that_is_a_tensor_may_change():
 @pytest.mark.parametrize("method", ["stratified", "svrg"])
 def test_steps_of_several_passes_count_once(method, monkeypatch):
     monkeypatch.setattr(
-        "pts_scott.method.scott.MAX_PASS", 9
+        "pts_scott.engine.eager.MAX_PASS", 9
     )  # half of 9 strata x 2 windows
     watching = Watching()
     kwargs = {"callbacks": [watching], "enable_progress_bar": False}
@@ -234,8 +234,8 @@ def test_a_network_that_does_not_compile_is_trained_without(monkeypatch):
     def broken(graph, inputs):
         raise AssertionError
 
-    monkeypatch.setattr("pts_scott.engine.gradients.BACKEND", broken)
-    monkeypatch.setattr("pts_scott.training.trainer.has_compiler", lambda: True)
+    monkeypatch.setattr("pts_scott.engine.compilation.BACKEND", broken)
+    monkeypatch.setattr("pts_scott.training.compile_policy.has_compiler", lambda: True)
     failed, eager = trainer(compile=True), trainer()
     with pytest.warns(UserWarning, match="TinyNetwork could not be compiled.*"):
         compiled = fit(failed)
@@ -285,7 +285,7 @@ class Spoiled(TinyNetwork):
 def test_a_fault_in_a_step_of_several_passes_does_not_reset_the_optimizer(
     optimizer, monkeypatch
 ):
-    monkeypatch.setattr("pts_scott.method.scott.MAX_PASS", 3)  # a step has 4 windows
+    monkeypatch.setattr("pts_scott.engine.eager.MAX_PASS", 3)  # a step has 4 windows
     counts = {}
     for compiled in (True, False):
         watching = Watching()

@@ -22,9 +22,9 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
 from pts_scott import Checkpoints, ScottTrainer, Stratifier
-from pts_scott.engine.distributed import nothing
 from pts_scott.engine.gradients import Update
 from pts_scott.engine.processes import Processes, raise_on_lost_process
+from pts_scott.engine.tensors import zeros_like
 from pts_scott.errors import ModelError, ProcessError
 from pts_scott.method.methods import METHODS
 from pts_scott.training.checkpoint_files import read
@@ -172,7 +172,7 @@ def test_a_process_that_dies_ends_the_run_soon_with_a_usable_checkpoint(
     assert found[rank] is None, "it was killed"
     assert isinstance(found[1 - rank], ProcessError)
     assert "resume=True" in str(found[1 - rank])
-    assert 10 < read(checkpoint.path)[KEY]["steps"] < 40
+    assert 10 < read(checkpoint.path)[KEY]["counters"]["steps"] < 40
     (tmp_path / "again").mkdir()
     settings |= {"callbacks": (), "resume": True}
     found = together(tmp_path / "again", 2, outcome(**settings))
@@ -195,7 +195,7 @@ def test_sigterm_to_one_process_ends_all_in_good_order(tmp_path):
     settings = {"checkpoint": checkpoint, "processes": 2, "callbacks": (Terminate(),)}
     (_, one), (_, other) = together(tmp_path, 2, outcome(**settings))
     assert one["step"].tolist() == other["step"].tolist()
-    assert read(checkpoint.path)[KEY]["steps"] == one["step"].iloc[-1] < 40
+    assert read(checkpoint.path)[KEY]["counters"]["steps"] == one["step"].iloc[-1] < 40
 
 
 class Hang(pl.Callback):
@@ -232,7 +232,7 @@ def test_processes_that_find_other_checkpoints_are_refused(tmp_path):
 
     for error in together(tmp_path, 2, work):
         assert isinstance(error, ProcessError)
-        assert "must be one that all hosts share" in str(error)
+        assert "All hosts must share the checkpoint folder" in str(error)
 
 
 def test_other_errors_are_left_as_they_are():
@@ -249,7 +249,7 @@ class OtherData(pl.Callback):
 
     def setup(self, trainer, pl_module, stage):
         if trainer.global_rank == 1:
-            pl_module.identity = {"data": {"windows": 3}}
+            pl_module.fingerprint = {"data": {"windows": 3}}
 
 
 def test_processes_with_other_data_are_refused(tmp_path):
@@ -281,9 +281,9 @@ def test_networks_with_running_values_are_refused():
 
 def test_one_process_has_all_of_it():
     alone, numbers = Processes(), torch.arange(5)
-    assert alone.own(numbers, numbers)[0] is numbers
+    assert alone.shard(numbers, numbers)[0] is numbers
     update = Update((numbers,), numbers[0])
-    assert alone.total(update) is update
+    assert alone.reduce(update) is update
     assert alone.sums([1.0, 2.0]) == [1.0, 2.0]
-    zero = nothing((torch.ones(3),))
-    assert zero.direction[0].tolist() == [0, 0, 0]
+    (zero,) = zeros_like((torch.ones(3),))
+    assert zero.tolist() == [0, 0, 0]

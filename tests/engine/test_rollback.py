@@ -1,4 +1,4 @@
-"""An outer loop taken back: nothing of it is left."""
+"""Rollback: nothing of an outer loop is left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from pts_scott.engine.rollback import Rollback
+from pts_scott.engine.rollback import Rollback, affords_state
 
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.1, fused=True),
@@ -35,72 +35,74 @@ def assert_same_state(optimizer, expected):
 
 @pytest.mark.parametrize("before", [0, 3])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_steps_after_it_are_those_that_would_have_been_made(name, before):
+def test_steps_after_a_rollback_equal_steps_without_the_loop(name, before):
     found = []
     for faulty in (False, True):
         parameters = tuple(nn.Linear(3, 2).parameters())
         for parameter in parameters:
             nn.init.ones_(parameter)
         optimizer = OPTIMIZERS[name](parameters)
-        undo = Rollback(optimizer, parameters)
-        undo.keep()
+        rollback = Rollback(optimizer, parameters)
+        rollback.save()
         steps(optimizer, parameters, 0, before)
-        undo.keep()
+        rollback.save()
         if faulty:
             steps(optimizer, parameters, 1)
             for parameter in parameters:
                 parameter.grad = torch.full_like(parameter, torch.nan)
             optimizer.step()
-            assert undo.is_due()
-            undo.take_back()
-        assert not undo.is_due()
+            assert rollback.is_needed()
+            rollback.restore()
+        assert not rollback.is_needed()
         steps(optimizer, parameters, 2)
         found.append(parameters)
     for x, y in zip(*found, strict=True):
         torch.testing.assert_close(x, y, rtol=0, atol=0)
 
 
-def test_a_state_that_is_read_from_a_file_is_kept():
+def test_state_loaded_from_a_checkpoint_is_restored():
     parameters = tuple(nn.Linear(3, 2).parameters())
     optimizer = OPTIMIZERS["adam"](parameters)
-    undo = Rollback(optimizer, parameters)
+    rollback = Rollback(optimizer, parameters)
     steps(optimizer, parameters, 0)
-    undo.keep()
+    rollback.save()
     optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    undo.keep()
+    rollback.save()
     expected = copy.deepcopy(optimizer.state_dict()["state"])
     steps(optimizer, parameters, 1)
-    undo.take_back()
+    rollback.restore()
     assert_same_state(optimizer, expected)
 
 
-def test_of_large_networks_the_optimizer_begins_anew(monkeypatch):
+def test_optimizer_state_of_large_networks_is_reset(monkeypatch):
     monkeypatch.setattr("pts_scott.engine.rollback.SMALL", 0)
     parameters = tuple(nn.Linear(3, 2).parameters())
     optimizer = OPTIMIZERS["adam"](parameters)
-    undo = Rollback(optimizer, parameters)
+    with_state = affords_state(parameters)
+    assert not with_state
+    rollback = Rollback(optimizer, parameters, with_state=with_state)
     steps(optimizer, parameters, 0)
-    undo.keep()
+    rollback.save()
     expected = [p.detach().clone() for p in parameters]
     steps(optimizer, parameters, 1)
-    undo.take_back()
+    rollback.restore()
     for x, y in zip(parameters, expected, strict=True):
         torch.testing.assert_close(x.detach(), y, rtol=0, atol=0)
     assert not optimizer.state
     steps(optimizer, parameters, 2)
-    assert not undo.is_due()
+    assert not rollback.is_needed()
 
 
-def test_a_state_that_the_constructor_makes_is_kept_however_large(monkeypatch):
-    """Adagrad cannot make it anew."""
+def test_state_made_by_the_constructor_is_restored_at_any_size(monkeypatch):
+    """Adagrad makes its state in the constructor and cannot make it again."""
     monkeypatch.setattr("pts_scott.engine.rollback.SMALL", 0)
     parameters = tuple(nn.Linear(3, 2).parameters())
     optimizer = OPTIMIZERS["adagrad"](parameters)
-    undo = Rollback(optimizer, parameters, initialised=bool(optimizer.state))
+    rollback = Rollback(optimizer, parameters, with_state=True)
     steps(optimizer, parameters, 0)
-    undo.keep()
+    rollback.save()
     expected = copy.deepcopy(optimizer.state_dict()["state"])
     steps(optimizer, parameters, 1)
-    undo.take_back()
+    rollback.restore()
     assert_same_state(optimizer, expected)
     steps(optimizer, parameters, 2)

@@ -20,6 +20,7 @@ from pts_scott._utils.rng import Generators, isolated_rng
 from pts_scott.engine.gradients import Gradients
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.model_checks import check_model
+from pts_scott.engine.network_check import NetworkFacts
 from pts_scott.engine.training_effects import training_effects
 from pts_scott.errors import (
     HiddenParameterError,
@@ -297,8 +298,7 @@ def test_the_first_direction_equals_the_anchor(network):
     windows, losses = wave_windows(), Losses(network().train())
     check_model(losses, windows)
     effects = training_effects(losses, windows)
-    gradients = Gradients(losses)
-    gradients.stochastic, gradients.stateful = effects
+    gradients = Gradients(losses, stochastic=effects.random, stateful=effects.buffers)
     anchor = tuple(torch.randn_like(p) for p in gradients.parameters)
     snapshot = tuple(p.detach().clone() for p in gradients.parameters)
     batch = windows.gather(torch.arange(9), losses.fields)
@@ -344,8 +344,8 @@ def test_a_parameter_used_from_a_list_is_refused_where_it_would_matter():
 @pytest.fixture
 def traced(monkeypatch):
     """Trace steps as for compilation, but run them without the C++ compiler."""
-    monkeypatch.setattr("pts_scott.engine.gradients.BACKEND", "aot_eager")
-    monkeypatch.setattr("pts_scott.training.trainer.has_compiler", lambda: True)
+    monkeypatch.setattr("pts_scott.engine.compilation.BACKEND", "aot_eager")
+    monkeypatch.setattr("pts_scott.training.compile_policy.has_compiler", lambda: True)
 
 
 @pytest.mark.usefixtures("traced")
@@ -370,7 +370,7 @@ def test_compiled_steps_pass_and_equal_eager_ones(network, method, optimizer):
 FUNCTIONAL = Gradients.functional
 
 
-def in_double_precision(self, parameters, batch, weights):
+def doubled(self, parameters, batch, weights):
     gradient, loss = FUNCTIONAL(self, parameters, batch, weights)
     return tuple(2 * g for g in gradient), loss
 
@@ -379,14 +379,14 @@ def in_double_precision(self, parameters, batch, weights):
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("method", ["plain", "scott"])
 def test_a_compiled_gradient_that_is_wrong_is_not_used(monkeypatch, method, fused):
-    monkeypatch.setattr(Gradients, "functional", in_double_precision)
+    monkeypatch.setattr(Gradients, "functional", doubled)
     settings = {"method": method, "learning_rate": RATE}
     if not fused:
         settings["optimizer"] = torch.optim.RMSprop
     with pytest.raises(SelfCheckError, match="by torch.func differs from"):
         fit(tiny_network(), compile=True, **settings)
     monkeypatch.setattr(
-        "pts_scott.training.trainer.ScottTrainer._repays_compiling", lambda _: True
+        "pts_scott.training.compile_policy.repays_compiling", lambda *_: True
     )
     with pytest.warns(ScottWarning, match="could not be compiled"):
         found = fit(tiny_network(), compile="auto", **settings)
@@ -401,7 +401,7 @@ def test_the_check_would_have_found_gradients_in_another_layout(
     monkeypatch, network, optimizer
 ):
     monkeypatch.setattr(
-        "pts_scott.engine.self_check.in_layout_of", lambda _, values: values
+        "pts_scott.engine.update_check.in_layout_of", lambda _, values: values
     )
     with pytest.raises(SelfCheckError, match="without fused kernels"):
         fit(network(), optimizer=optimizer)
@@ -425,7 +425,7 @@ class Watch(pl.Callback):
     """Sees what the self-check leaves behind."""
 
     def on_train_epoch_start(self, trainer, module):
-        self.count = module.gradients.count
+        self.count = module.state.counters.gradients
         self.gradients = [p.grad for p in module.losses.parameters()]
         self.values = [p.detach().clone() for p in module.losses.parameters()]
         self.level = module.losses.network.level.clone()
@@ -452,10 +452,10 @@ def test_the_check_draws_nothing(monkeypatch, network):
             return fit(network(), method="scott").weight.detach()
 
     checked = trained()
-    for name in ("check_network", "check_engine"):
-        monkeypatch.setattr(
-            f"pts_scott.engine.self_check.SelfCheck.{name}", lambda *_, **__: 0
-        )
+    setup = "pts_scott.training.engine_setup"
+    facts = NetworkFacts(torch.zeros(0, dtype=torch.long), frozenset())
+    monkeypatch.setattr(f"{setup}.check_network", lambda *_, **__: facts)
+    monkeypatch.setattr(f"{setup}.EngineCheck.run", lambda *_: None)
     assert torch.equal(checked, trained())
 
 

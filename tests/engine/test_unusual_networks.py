@@ -17,6 +17,7 @@ from pts_scott.engine.model_checks import check_model
 from pts_scott.engine.tensors import squared_norm
 from pts_scott.engine.training_effects import training_effects
 from pts_scott.errors import ScottWarning
+from pts_scott.training.run_assembly import RunAssembly
 
 
 class Embedded(nn.Module):
@@ -168,10 +169,9 @@ def test_a_sparse_table_is_trained_like_a_dense_one(optimizer):
 def test_both_passes_see_the_same_buffers_and_one_changes_them(kind, windows):
     network = kind().train()
     batch = windows.gather(torch.arange(8))
-    gradients = Gradients(Losses(network))
+    gradients = Gradients(Losses(network), stateful=True)
     assert training_effects(gradients.losses, windows) == (frozenset(), True)
     assert float(network.level) == 0.0, "the check leaves buffers as they were"
-    gradients.stateful = True
     # At the snapshot both gradients are the same, if the buffers are.
     assert float(squared_norm(pair(gradients, batch))) == 0.0
     once = 0.1 * batch["past_target"].mean()
@@ -195,10 +195,12 @@ def test_networks_with_state_or_random_numbers_are_not_compiled(
     trainer = quiet_trainer(compile=True)
     told = nullcontext() if compiled else pytest.warns(ScottWarning, match="not compiled")
     with told:
-        gradients = trainer._make_gradients(Losses(network().train()), windows)
-    assert gradients.compiled is compiled
-    assert gradients.stateful is (network is Running)
-    assert bool(gradients.stochastic) is (network is Noisy)
+        losses = Losses(network().train())
+        assembly = RunAssembly(trainer, losses, windows)
+        decision, effects = assembly.decide_compilation(), assembly.effects
+    assert decision.compiled is compiled
+    assert effects.buffers is (network is Running)
+    assert bool(effects.random) is (network is Noisy)
 
 
 class Spoil(pl.Callback):

@@ -186,8 +186,8 @@ def test_failed_compilation_fails_the_run_instead_of_comparing_it(
     small_config, tmp_path, monkeypatch
 ):
     """Compiled steps are ten times as fast: time would compare only that."""
-    monkeypatch.setattr("pts_scott.engine.gradients.BACKEND", "aot_eager")
-    monkeypatch.setattr("pts_scott.training.trainer.has_compiler", lambda: True)
+    monkeypatch.setattr("pts_scott.engine.compilation.BACKEND", "aot_eager")
+    monkeypatch.setattr("pts_scott.training.compile_policy.has_compiler", lambda: True)
     warm_up = Scott.warm_up
 
     def fail_with_anchor(self, anchor_size):

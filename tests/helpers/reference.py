@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import itertools
 
 import torch
 from torch.func import functional_call
@@ -15,6 +15,7 @@ from pts_scott._utils.rng import Generators
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.losses import Losses
 from pts_scott.method import reference
+from pts_scott.method.methods import METHODS
 from pts_scott.strata.partition import Strata
 
 SEED = 11
@@ -86,40 +87,38 @@ def reference_path(
 
     gradient = reference.window_gradient(loss)
 
-    def draw_inner() -> Iterator[list[int]]:
-        while True:
-            yield windows.draw(BATCH, generators.inner).tolist()
+    def draw_uniform(size: int, generator: torch.Generator) -> list[int]:
+        return windows.draw(size, generator).tolist()
 
-    def draw_strata() -> list[tuple[float, list[int]]]:
-        if method == "svrg":
-            return [(1.0, list(range(len(windows))))]
-        if method == "scsg":
-            size = len(strata) * B_PER_STRATUM
-            return [(1.0, windows.draw(size, generators.anchor).tolist())]
+    def draw_stratified() -> list[tuple[float, list[int]]]:
         numbers = strata.draw(B_PER_STRATUM, generators.anchor)
         parts = numbers.reshape(len(strata), B_PER_STRATUM).tolist()
         return list(zip(strata.weights.tolist(), parts))
 
+    samples = {
+        "scott": draw_stratified,
+        "stratified": draw_stratified,
+        "scsg": lambda: [
+            (1.0, draw_uniform(len(strata) * B_PER_STRATUM, generators.anchor))
+        ],
+        "svrg": lambda: [(1.0, list(range(len(windows))))],
+        "plain": lambda: [(1.0, draw_uniform(BATCH, generators.inner))],
+    }
     theta = [p.detach().clone() for p in losses.trainable().values()]
-    update = reference.OPTIMIZERS[optimizer](0.05, 1e-3)
-    inner = draw_inner()
-    path: list[list[torch.Tensor]] = []
-    while len(path) < STEPS:
-        if method == "plain":
-            theta = update(theta, reference.average(gradient, theta, next(inner)))
-            path.append(theta)
-        elif method == "stratified":
-            theta = update(theta, reference.stratified(gradient, theta, draw_strata()))
-            path.append(theta)
-        else:
-            anchor = reference.stratified(gradient, theta, draw_strata())
-            steps = min(INNER_STEPS, STEPS - len(path))
-            loop = reference.inner_loop(
-                gradient, theta, anchor, inner, update, steps, gamma
-            )
-            for _, theta in loop:
-                path.append(theta)
-    return path
+    update = reference.REFERENCE_OPTIMIZERS[optimizer](0.05, 1e-3)
+    if METHODS[method].uses_anchor:
+        steps = reference.scott(
+            gradient,
+            theta,
+            samples[method],
+            lambda: draw_uniform(BATCH, generators.inner),
+            update,
+            lambda: INNER_STEPS,
+            gamma,
+        )
+    else:
+        steps = reference.single_gradient(gradient, theta, samples[method], update)
+    return [theta for _, _, theta in itertools.islice(steps, STEPS)]
 
 
 def assert_equals_reference(

@@ -1,8 +1,7 @@
-"""The outer loop: equal to the plain reference, and to the paper's own claims."""
+"""Algorithms 1 and 2: equal to the plain reference, and to the paper's claims."""
 
 from __future__ import annotations
 
-from functools import partialmethod
 from itertools import groupby
 
 import lightning.pytorch as pl
@@ -19,32 +18,18 @@ from helpers.reference import (
     reference_path,
     train,
 )
-from helpers.series import wave_entries, wave_windows
-from helpers.training import QUIET, TinyNetwork, tiny_network
-from torch.distributions import Distribution
+from helpers.series import wave_windows
+from helpers.training import QUIET, TinyNetwork
 
 from pts_scott import Stratifier
-from pts_scott._utils.rng import Generators
-from pts_scott.backends import backend
-from pts_scott.data.window_index import WindowIndex
-from pts_scott.engine.gradients import Gradients
-from pts_scott.engine.losses import Losses
-from pts_scott.method.hyperparameters import Hyperparameters
 from pts_scott.method.methods import METHODS
-from pts_scott.method.scott import Scott, WindowDraws, geometric_length
-from pts_scott.models.networks import (
-    LSTMNetwork,
-    NBEATSNetwork,
-    VARNetwork,
-    nbeats_network,
-)
-from pts_scott.training.optimizers import OPTIMIZERS
+from pts_scott.method.scott import Algorithm, geometric_length
 
 
 @pytest.mark.parametrize("gamma", [None, 0.6])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
 @pytest.mark.parametrize("method", METHODS)
-def test_fast_equals_the_plain_reference_step_by_step(method, optimizer, gamma):
+def test_fast_code_equals_the_reference_step_by_step(method, optimizer, gamma):
     windows = wave_windows()
     strata = STRATIFIER.stratify(windows)
     trainer = train(method, optimizer, windows=windows, gamma=gamma)
@@ -69,7 +54,7 @@ def loops_of(trainer: RecordingTrainer) -> list[list[float]]:
     ]
 
 
-def test_the_first_norm_starts_anew_in_each_outer_loop():
+def test_first_norm_is_reset_in_each_outer_loop():
     gamma = 0.6
     trainer = train("scott", gamma=gamma, num_batches_per_epoch=120)
     loops = loops_of(trainer)[:-1]  # the last may be cut by the end of training
@@ -83,12 +68,9 @@ def test_the_first_norm_starts_anew_in_each_outer_loop():
 
 
 @pytest.mark.parametrize("method", ["scott", "scsg", "svrg"])
-def test_asking_for_the_early_stop_one_step_later_changes_no_parameter(
-    method, monkeypatch
-):
+def test_deferred_early_stop_changes_no_parameter(method, monkeypatch):
     at_once = train(method, gamma=0.6, num_batches_per_epoch=60)
-    late = partialmethod(Scott.__init__, deferred=True)
-    monkeypatch.setattr(Scott, "__init__", late)
+    monkeypatch.setattr("pts_scott.engine.build.should_look_ahead", lambda *_: True)
     later = train(method, gamma=0.6, num_batches_per_epoch=60)
 
     assert len(later.path) == len(at_once.path) == 60
@@ -120,15 +102,15 @@ def test_coefficient_zero_equals_plain(method):
         assert torch.equal(x, y)
 
 
-def test_a_linear_coefficient_goes_from_one_to_zero(monkeypatch):
+def test_linear_coefficient_decays_from_one_to_zero(monkeypatch):
     seen = []
-    original = Scott.outer_loop
+    original = Algorithm.outer_loop
 
-    def spy(self, length, coefficient=1.0, exhausted=lambda: False):
+    def spy(self, step_size, coefficient, *arguments):
         seen.append(coefficient)
-        return original(self, length, coefficient, exhausted)
+        return original(self, step_size, coefficient, *arguments)
 
-    monkeypatch.setattr(Scott, "outer_loop", spy)
+    monkeypatch.setattr(Algorithm, "outer_loop", spy)
     train(
         "scott", coefficient="linear", gamma=None, num_batches_per_epoch=5 * INNER_STEPS
     )
@@ -136,7 +118,7 @@ def test_a_linear_coefficient_goes_from_one_to_zero(monkeypatch):
 
 
 @pytest.mark.parametrize("mean", [1, 16, 49])
-def test_the_geometric_length_has_the_papers_distribution(mean):
+def test_geometric_length_has_the_distribution_of_the_paper(mean):
     size = 20_000
     generator = torch.Generator().manual_seed(3)
     lengths = np.array([geometric_length(mean, generator) for _ in range(size)])
@@ -149,7 +131,7 @@ def test_the_geometric_length_has_the_papers_distribution(mean):
         assert abs((lengths == k).mean() - expected) < 5 * error
 
 
-def test_a_geometric_run_has_loops_of_random_length():
+def test_geometric_run_has_loops_of_random_length():
     trainer = train(
         "scott", inner_length="geometric", gamma=None, num_batches_per_epoch=200
     )
@@ -196,80 +178,3 @@ def test_gradients_counted_equal_gradients_computed(method):
         "svrg": 2 * BATCH * steps + len(wave_windows()) * anchors,
     }
     assert network.seen == expected[method]
-
-
-def meta_scott(
-    network, windows, method="scott", optimizer="sgd", strata_device="meta", **kwargs
-):
-    losses = Losses(network.to("meta"))
-    gradients = Gradients(losses)
-    settings = Hyperparameters(method=method, batch_size=4, gamma=None)
-    strata = Stratifier.calendar("hour").stratify(windows).to(strata_device)
-    windows = windows.to("meta")
-    draws = WindowDraws(settings, windows, strata, Generators.from_seed(0, "meta"))
-    step = OPTIMIZERS[optimizer](gradients.parameters, lr=0.1, weight_decay=1e-3).step
-
-    def gather(numbers):
-        return windows.gather(numbers, losses.fields)
-
-    return Scott(gradients, gather, draws, settings, step, **kwargs)
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
-@pytest.mark.parametrize("method", METHODS)
-def test_an_outer_loop_makes_nothing_on_another_device(method, optimizer):
-    scott = meta_scott(
-        tiny_network(torch.float32), wave_windows(torch.float32), method, optimizer
-    )
-    assert scott.outer_loop(3).steps == 3
-
-
-NBEATS = {
-    "context_length": 6,
-    "prediction_length": 2,
-    "periodicity": 1,
-    "num_stacks": 3,
-    "widths": [4] * 3,
-    "num_blocks": [1] * 3,
-    "num_block_layers": [2] * 3,
-    "expansion_coefficient_lengths": [2] * 3,
-    "stack_types": ["G", "T", "S"],
-}
-
-
-@pytest.fixture
-def unvalidated_distributions():
-    """Distributions look at their values to validate them, which meta tensors lack."""
-    Distribution.set_default_validate_args(False)
-    yield
-    Distribution.set_default_validate_args(__debug__)
-
-
-@pytest.mark.usefixtures("unvalidated_distributions")
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: VARNetwork(context_length=6, prediction_length=2),
-        lambda: LSTMNetwork(prediction_length=2, hidden_size=4),
-        lambda: NBEATSNetwork(**NBEATS),
-        lambda: nbeats_network(**NBEATS),
-        lambda: backend.simple_feedforward(6, 2, [4, 4], None, False),
-    ],
-    ids=["var", "lstm", "nbeats", "the backend's nbeats", "feedforward"],
-)
-@pytest.mark.parametrize("context", ["full", "padded"])
-@pytest.mark.parametrize("missing", [False, True])
-def test_no_model_makes_tensors_on_another_device(make, context, missing):
-    entries = wave_entries()
-    if missing:
-        entries[0]["target"][8] = np.nan
-    windows = WindowIndex.from_dataset(entries, "h", 6, 2, context=context)
-    scott = meta_scott(make(), windows, clip_gradient=1.0)
-    assert scott.outer_loop(2).steps == 2
-
-
-def test_a_tensor_on_another_device_would_be_noticed():
-    with pytest.raises(RuntimeError, match="device|meta"):
-        meta_scott(
-            tiny_network(torch.float32), wave_windows(torch.float32), strata_device="cpu"
-        ).outer_loop(1)

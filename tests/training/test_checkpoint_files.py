@@ -81,7 +81,7 @@ def test_a_folder_that_is_a_file_is_reported_before_training(tmp_path):
         run(checkpoint=Checkpoints(folder))
     first, last = (str(warning.message) for warning in caught)
     assert first.endswith("choose another folder. Training begins.")
-    assert last.endswith("choose another folder. Training goes on without.")
+    assert last.endswith("choose another folder. Training continues without.")
     with pytest.raises(CheckpointError, match="cannot be written.*choose another folder"):
         run(crash=0, checkpoint=Checkpoints(folder, on_error="stop"))
 
@@ -90,7 +90,7 @@ def test_lightnings_own_checkpoints_are_written_in_the_same_way(tmp_path):
     best = ModelCheckpoint(dirpath=tmp_path, monitor="val_loss", save_weights_only=False)
     run(callbacks=[best])
     checkpoint = read(best.best_model_path)
-    assert checkpoint[KEY]["steps"] == checkpoint["global_step"]
+    assert checkpoint[KEY]["counters"]["steps"] == checkpoint["global_step"]
     torch.load(best.best_model_path, weights_only=True)
 
 
@@ -155,7 +155,7 @@ def test_one_of_another_program_is_refused(checkpoint, tmp_path):
         run(tmp_path)
 
 
-@pytest.mark.parametrize("name", [*STATE, "history.columns", "scott.draws"])
+@pytest.mark.parametrize("name", [*STATE, "history.columns", "method.anchor"])
 @pytest.mark.parametrize("value", [None, 3, [], {}])
 def test_one_that_was_made_on_purpose_is_refused(name, value, checkpoint, tmp_path):
     content = torch.load(checkpoint, weights_only=True)

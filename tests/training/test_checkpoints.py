@@ -326,7 +326,7 @@ class Ticking:
 def clock(monkeypatch) -> Ticking:
     """The clock of training and of checkpoints; the disk does not wait for it."""
     ticking = Ticking()
-    monkeypatch.setattr("pts_scott.training.budget.time", ticking)
+    monkeypatch.setattr("pts_scott.training.clock.time", ticking)
     monkeypatch.setattr("pts_scott.training.checkpoints.time", ticking)
     return ticking
 
@@ -358,7 +358,7 @@ class Written(pl.Callback):
         stamp = self.path.stat().st_mtime_ns if self.path.exists() else None
         if stamp != self.seen:
             self.seen = stamp
-            self.steps.append(read(self.path)[KEY]["steps"])
+            self.steps.append(read(self.path)[KEY]["counters"]["steps"])
 
 
 def test_checkpoints_come_every_so_many_steps(tmp_path):
@@ -423,7 +423,7 @@ def test_a_callbacks_file_from_the_midst_of_an_epoch_is_not_gone_on_from(tmp_pat
     files = ModelCheckpoint(dirpath=tmp_path / "own", save_weights_only=False)
     run(callbacks=[files])
     os.replace(files.best_model_path, tmp_path / "last.ckpt")
-    with pytest.raises(CheckpointMismatchError, match="in the midst of an epoch"):
+    with pytest.raises(CheckpointMismatchError, match="in the middle of an epoch"):
         run(tmp_path)
 
 

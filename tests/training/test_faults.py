@@ -9,6 +9,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+from helpers.engine import assemble
 from helpers.series import wave_windows
 from helpers.training import QUIET, quiet_trainer, tiny_network
 from lightning.pytorch.callbacks import EarlyStopping
@@ -16,7 +17,6 @@ from lightning.pytorch.plugins import MixedPrecision
 from torch import nn
 
 from pts_scott import Stratifier
-from pts_scott.engine.gradients import Gradients
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.nonfinite_windows import name_windows, nonfinite_windows
 from pts_scott.errors import (
@@ -25,8 +25,7 @@ from pts_scott.errors import (
     FaultWarning,
     ScottWarning,
 )
-from pts_scott.method.hyperparameters import Hyperparameters
-from pts_scott.method.scott import Scott
+from pts_scott.method.protocol import Sample
 
 CHEAP = {"batch_size": 4, "anchor_batch_size": 2, "stratifier": Stratifier.series()}
 
@@ -123,10 +122,9 @@ def test_an_anchor_that_is_not_finite_is_drawn_anew():
 
 @pytest.mark.parametrize("kind", ["loss", "gradient"])
 def test_the_windows_behind_it_are_found_and_named(kind):
-    windows, gradients = wave_windows(), Gradients(Losses(Faulty(kind)))
-    found = nonfinite_windows(gradients, windows, torch.arange(len(windows)))
+    windows, losses = wave_windows(), Losses(Faulty(kind))
+    found = nonfinite_windows(losses, windows, torch.arange(len(windows)))
     assert set(found.tolist()) == bad_windows()
-    assert gradients.count == 0
     text = name_windows(windows, found[:1])
     series, row = windows.rows(found[:1].numpy())
     assert windows.series.item_ids[int(series[0])] in text
@@ -187,7 +185,7 @@ def test_many_faults_do_not_take_a_search_and_a_warning_each():
     network = Faulty("loss")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "pts_scott.training.fault_log.culprits",
+            "pts_scott.training.fault_log.nonfinite_windows",
             lambda *args: (searched.append(args), nonfinite_windows(*args))[1],
         )
         kwargs = {**QUIET, "callbacks": [BreakSome()]}
@@ -295,35 +293,29 @@ def test_a_fault_among_compiled_steps_leaves_nothing_behind(method, kind):
     assert messages
 
 
-class Draws:
-    """Windows that are told."""
+class FixedSampler:
+    """A sampler with given windows."""
 
-    def __init__(self, inner: list[list[int]]) -> None:
-        self._inner = iter(inner)
+    is_weighted = False
+    size = 2
 
-    def inner(self) -> torch.Tensor:
-        return torch.tensor(next(self._inner))
+    def __init__(self, samples: list[list[int]]) -> None:
+        self._samples = iter(samples)
+
+    def draw(self) -> Sample:
+        return Sample(torch.tensor(next(self._samples)))
 
 
-@pytest.mark.parametrize("deferred", [False, True])
-def test_where_nobody_waits_a_fault_is_a_step_along_zero(deferred):
+@pytest.mark.parametrize("looks_ahead", [False, True])
+def test_nonfinite_gradient_becomes_zero_update_on_accelerators(monkeypatch, looks_ahead):
+    target = "pts_scott.engine.build.should_look_ahead"
+    monkeypatch.setattr(target, lambda *_: looks_ahead)
     windows, network = wave_windows(), Faulty("loss")
-    bad = min(bad_windows())
-    losses = Losses(network)
-    parameters = list(losses.trainable().values())
-    optimizer = torch.optim.SGD(parameters, lr=0.1)
-    scott = Scott(
-        Gradients(losses),
-        lambda numbers: windows.gather(numbers, losses.fields),
-        Draws([[0, 1], [bad, 2], [3, 4]]),
-        Hyperparameters(method="plain", batch_size=2),
-        optimizer.step,
-        deferred=deferred,
-    )
-    report = scott.outer_loop(3)
-    losses, _ = report.read()
-    assert [math.isnan(loss) for loss in losses] == [False, True, False]
-    assert all(bool(p.isfinite().all()) for p in parameters)
+    run = assemble(network, windows, "plain", clip_gradient=9.0)
+    run.method.step_sampler = FixedSampler([[0, 1], [min(bad_windows()), 2], [3, 4]])
+    report = run.outer_loop(3)
+    assert [math.isnan(loss) for loss in report.losses] == [False, True, False]
+    assert all(bool(p.isfinite().all()) for p in network.parameters())
 
 
 def test_a_run_that_diverges_says_so_once_and_suggests():
@@ -355,7 +347,7 @@ class Seen(pl.Callback):
         self.scales: list[float] = []
 
     def on_train_batch_end(self, trainer, pl_module, *_):
-        self.scales.append(pl_module.gradients.scale)
+        self.scales.append(pl_module.runner.parts.engine.gradients.scale)
 
 
 def parameters_after(**settings: Any) -> tuple[list[torch.Tensor], Any]:

@@ -24,6 +24,7 @@ from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 
 from pts_scott import ScottTrainer, Stratifier, WindowIndex
+from pts_scott.engine.eager import EagerEngine
 from pts_scott.engine.gradients import Gradients
 from pts_scott.engine.losses import Losses, evaluate
 from pts_scott.errors import (
@@ -34,8 +35,9 @@ from pts_scott.errors import (
 )
 from pts_scott.method.methods import METHODS
 from pts_scott.method.output import OutputSelector
-from pts_scott.method.scott import Scott
-from pts_scott.training import lightning_module as lightning_loop
+from pts_scott.method.scott import Algorithm
+from pts_scott.training import lightning_module
+from pts_scott.training.compile_policy import wants_compilation
 from pts_scott.training.history import History
 from pts_scott.training.trainer_checks import DECIDED_HERE
 
@@ -126,7 +128,7 @@ def slowed(monkeypatch, owner, name: str, seconds: float) -> list[float]:
 
 
 def test_evaluation_is_not_counted_as_training(monkeypatch):
-    pauses = slowed(monkeypatch, lightning_loop, "evaluate", 1.0)
+    pauses = slowed(monkeypatch, lightning_module, "evaluate", 1.0)
     trainer = quiet_trainer(method="plain", epochs=3, num_batches_per_epoch=10)
     fit(trainer, validate=True)
     assert len(pauses) == 3
@@ -138,10 +140,10 @@ def test_evaluation_is_not_counted_as_training(monkeypatch):
     [
         (WindowIndex, "gather"),
         (WindowIndex, "draw"),
-        (Gradients, "stratified"),
+        (Gradients, "weighted"),
         (Gradients, "control_variate"),
-        (Scott, "_take_anchor"),
-        (Scott, "_update"),
+        (Algorithm, "_anchor"),
+        (EagerEngine, "_update"),
     ],
 )
 def test_every_part_of_training_is_counted_as_training(monkeypatch, owner, name):
@@ -226,7 +228,7 @@ def test_a_snapshot_is_kept_in_proportion_to_its_weight():
         kept = OutputSelector("sampled", losses, generator)
         for number, weight in enumerate(weights):
             value.fill_(number)
-            kept.see_snapshot(weight)
+            kept.offer_snapshot(weight)
         kept.restore()
         counts[int(value)] += 1
     expected = np.array(weights) / sum(weights)
@@ -444,14 +446,15 @@ def test_a_compiled_run_equals_an_eager_one():
 def test_auto_compiles_small_networks_for_long_runs(
     arguments, network, expected, monkeypatch
 ):
-    monkeypatch.setattr("pts_scott.training.trainer.has_compiler", lambda: True)
+    monkeypatch.setattr("pts_scott.training.compile_policy.has_compiler", lambda: True)
     trainer = quiet_trainer(**{"compile": "auto", **arguments})
-    decide = trainer._should_compile
-    assert decide(network, wave_windows()) is expected
+    numbers, budget = trainer.hyperparameters, trainer.budget
+    found = wants_compilation(trainer.compile, network, wave_windows(), numbers, budget)
+    assert found is expected
 
 
 def test_without_a_compiler_it_says_so_and_stays_eager(monkeypatch):
-    monkeypatch.setattr("pts_scott.training.trainer.has_compiler", lambda: False)
+    monkeypatch.setattr("pts_scott.training.compile_policy.has_compiler", lambda: False)
     with pytest.warns(UserWarning, match="no C\\+\\+ compiler"):
         fit(quiet_trainer(compile=True))
 

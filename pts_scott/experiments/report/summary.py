@@ -14,6 +14,7 @@ from pts_scott.experiments.results import (
     METRICS,
     OPTIMIZERS,
     STATUSES,
+    STRATIFIED_GROUP,
     OptimizerKind,
     sort_optimizers,
 )
@@ -70,9 +71,9 @@ def optimizer_group(optimizer: str, method: str = "") -> str:
         Its gradient method, as recorded by its runs; "" to infer it from the name.
     """
     update_rule, known = OPTIMIZERS.get(optimizer, OptimizerKind("", "other"))
-    if method == "stratified":
-        return method
-    return update_rule if known in ("plain", "scsg", "scott") else known
+    if STRATIFIED_GROUP in (method, known):
+        return STRATIFIED_GROUP
+    return update_rule or known
 
 
 def lowest_rows(cells: pd.DataFrame, column: str) -> list[Any]:

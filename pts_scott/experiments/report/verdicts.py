@@ -13,7 +13,7 @@ from pts_scott.experiments.report.summary import (
     optimizer_group,
     summarize_runs,
 )
-from pts_scott.experiments.results import LOSS_COLUMNS
+from pts_scott.experiments.results import LOSS_COLUMNS, STRATIFIED_GROUP
 
 Pair = tuple[str, str]  # a challenger and its baseline
 PAIRS: tuple[Pair, ...] = (
@@ -125,7 +125,7 @@ def _pairs_in(cells: pd.DataFrame, column: str) -> list[tuple[Pair, Pair]]:
     groups = {
         name: optimizer_group(name, cells.loc[name, "method"]) for name in cells.index
     }
-    stratified = [name for name, group in groups.items() if group == "stratified"]
+    stratified = [name for name, group in groups.items() if group == STRATIFIED_GROUP]
     others = [name for name in groups if name not in stratified]
     if stratified and others:
         challenger = _best_of(cells.loc[stratified], column)

@@ -1,0 +1,58 @@
+"""Several processes join one run: same model, same data, same step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import astuple
+
+from pts_scott._utils.rng import offset_global_seed
+from pts_scott.engine.processes import ProcessGroup
+from pts_scott.engine.tensors import finest_type
+from pts_scott.errors import ProcessError
+from pts_scott.training.fingerprint import Fingerprint
+from pts_scott.training.runner import OuterLoopRunner
+
+
+def join_processes(
+    runner: OuterLoopRunner, fingerprint: Fingerprint, stop_requested: Callable[[], bool]
+) -> ProcessGroup:
+    """Return the process group, once all processes are found to train the same run.
+
+    Parameters
+    ----------
+    runner
+        The run of this process; its generators become those of the first process.
+    fingerprint
+        What all processes must have in common.
+    stop_requested
+        Whether this process was asked to stop, which it tells the others.
+
+    Raises
+    ------
+    ProcessError
+    """
+    state = runner.state
+    group = ProcessGroup(
+        finest_type(runner.losses.trainable().values()),
+        runner.windows.device,
+        lambda: (state.clock.seconds, stop_requested()),
+        seconds=state.clock.seconds,
+    )
+    for rank, other in enumerate(group.gather(fingerprint)):
+        if other != fingerprint:
+            raise ProcessError(
+                f"process {rank} trains another model, or on other data, than "
+                f"process {group.rank}; start all with the same script and data."
+            )
+    counters = list(astuple(state.counters))
+    if any(other != counters for other in group.gather(counters)):
+        raise ProcessError(
+            "the processes do not begin at the same step: some have found a "
+            "checkpoint, and others another one, or none. All hosts must share the "
+            "checkpoint folder."
+        )
+    # Without a given seed, each process drew its own: the first one's counts.
+    generators = runner.generators
+    generators.load_state_dict(group.gather(generators.state_dict())[0])
+    offset_global_seed(group.rank)  # dropout masks differ
+    return group

@@ -1,0 +1,175 @@
+"""One run, put together: what is trained, on what, and how."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+
+from pts_scott._utils.rng import Generators
+from pts_scott.data.window_index import WindowIndex
+from pts_scott.engine.losses import Losses
+from pts_scott.engine.training_effects import training_effects
+from pts_scott.errors import ArgumentError, ModelError, ScottWarning
+from pts_scott.method.methods import METHODS, Method
+from pts_scott.strata.calendar import default_stratifier
+from pts_scott.strata.partition import Strata
+from pts_scott.training.compile_policy import CompileDecision, decide_compilation
+from pts_scott.training.fingerprint import describe_optimizer, fingerprint_of
+from pts_scott.training.history import History
+from pts_scott.training.lightning_assembly import LightningOptions
+from pts_scott.training.lightning_module import OuterLoopModule
+from pts_scott.training.plan import Plan
+from pts_scott.training.runner import OuterLoopRunner
+
+if TYPE_CHECKING:
+    from pts_scott.training.trainer import ScottTrainer
+
+
+class RunAssembly:
+    """The parts of one run.
+
+    Parameters
+    ----------
+    trainer
+        The options.
+    losses, windows
+        The network in training mode, and the windows to train on, both on the device.
+    """
+
+    def __init__(
+        self, trainer: ScottTrainer, losses: Losses, windows: WindowIndex
+    ) -> None:
+        self._trainer, self._losses, self._windows = trainer, losses, windows
+        self._options = LightningOptions(trainer.trainer_kwargs)
+        began = time.perf_counter()
+        self.strata = self._stratify()
+        self.stratify_seconds = time.perf_counter() - began
+        self.effects = training_effects(losses, windows)
+        if self.effects.buffers and self._options.is_distributed:
+            raise ModelError(
+                f"{losses.name} changes its buffers while it trains, and they would "
+                "differ between processes; train it in one."
+            )
+
+    def make_module(
+        self, validation: WindowIndex | None, seed: int, history: History
+    ) -> OuterLoopModule:
+        """Return the run as a Lightning module.
+
+        Raises
+        ------
+        ArgumentError
+        """
+        trainer, compilation = self._trainer, self.decide_compilation()
+        runner = OuterLoopRunner(
+            self._losses,
+            self.effects,
+            self._windows,
+            self.strata,
+            self._plan(compilation),
+            Generators.from_seed(seed, trainer.device),
+            history,
+        )
+        self._check_gradient_budget(runner.method)
+        fingerprint = fingerprint_of(
+            self._losses,
+            self._windows,
+            self.strata,
+            validation,
+            self._decisive_settings(),
+        )
+        return OuterLoopModule(runner, validation, fingerprint, compilation.fallback)
+
+    def decide_compilation(self) -> CompileDecision:
+        """Decide whether the steps of this run are compiled."""
+        trainer, options = self._trainer, self._options
+        return decide_compilation(
+            trainer.compile,
+            self._losses,
+            self._windows,
+            self.effects,
+            trainer.hyperparameters,
+            trainer.budget,
+            on_cpu=trainer.device.type == "cpu",
+            excluded=options.is_distributed or options.is_mixed_precision,
+        )
+
+    def _stratify(self) -> Strata | None:
+        trainer, windows = self._trainer, self._windows
+        numbers = trainer.hyperparameters
+        method = METHODS[numbers.method]
+        if not method.uses_strata:
+            return None
+        offset = windows.series.timeline.offset
+        strata = (trainer.stratifier or default_stratifier(offset)).stratify(windows)
+        anchor = len(strata) * numbers.anchor_batch_size
+        if method.uses_anchor and anchor < numbers.batch_size:
+            warnings.warn(
+                f"an anchor of {len(strata)} strata x anchor_batch_size="
+                f"{numbers.anchor_batch_size} rests on fewer windows than a mini-batch "
+                f"of {numbers.batch_size}, and its noise stays for all its inner steps: "
+                "raise anchor_batch_size, or choose a finer stratifier.",
+                ScottWarning,
+                stacklevel=5,
+            )
+        return strata
+
+    def _check_gradient_budget(self, method: Method) -> None:
+        need, given = method.first_step_cost, self._trainer.gradient_budget
+        if given is not None and given < need:
+            name = self._trainer.hyperparameters.method
+            raise ArgumentError(
+                f"gradient_budget={given}: the first step of method={name!r} needs "
+                f"{need} gradients here."
+            )
+
+    def _plan(self, compilation: CompileDecision) -> Plan:
+        trainer = self._trainer
+        return Plan(
+            hyperparameters=trainer.hyperparameters,
+            budget=trainer.budget,
+            coefficient=trainer.coefficient,
+            num_batches_per_epoch=trainer.num_batches_per_epoch,
+            output=trainer.output,
+            clip_gradient=trainer.clip_gradient,
+            make_optimizer=trainer._make_optimizer,
+            make_scheduler=None if trainer.scheduler is None else self._make_scheduler,
+            skip_limit=trainer.skip_limit,
+            compiled=compilation.compiled,
+            must_compile=trainer.compile is True,
+        )
+
+    def _make_scheduler(self, optimizer: torch.optim.Optimizer) -> LRScheduler:
+        assert self._trainer.scheduler is not None
+        scheduler = self._trainer.scheduler(optimizer)
+        if not isinstance(scheduler, LRScheduler):
+            raise ArgumentError(
+                f"scheduler returned {type(scheduler).__name__}; expected a function "
+                "from the optimizer to a scheduler of torch.optim.lr_scheduler."
+            )
+        return scheduler
+
+    def _decisive_settings(self) -> dict[str, Any]:
+        """Return what a resumed run must have in common with the one before."""
+        trainer = self._trainer
+        optimizer, scheduler = trainer.optimizer, trainer.scheduler
+        if trainer.checkpoint is not None and not isinstance(optimizer, str):
+            parameters = list(self._losses.trainable().values())
+            optimizer = describe_optimizer(trainer._make_optimizer(parameters))
+        return {
+            **dataclasses.asdict(trainer.hyperparameters),
+            "seed": trainer.seed,
+            "optimizer": optimizer if isinstance(optimizer, str) else "a function",
+            "scheduler": getattr(scheduler, "__qualname__", scheduler and "a function"),
+            "learning_rate": trainer.learning_rate,
+            "weight_decay": trainer.weight_decay,
+            "coefficient": trainer.coefficient,
+            "num_batches_per_epoch": trainer.num_batches_per_epoch,
+            "clip_gradient": trainer.clip_gradient,
+            "output": trainer.output,
+        }

@@ -1,0 +1,119 @@
+"""Methods: a class and a row in one table, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.engine import assemble
+from helpers.series import wave_windows
+from helpers.training import quiet_trainer, tiny_network
+
+import pts_scott
+from pts_scott import Stratifier
+from pts_scott.method.methods import METHODS, ControlVariate, Plain
+from pts_scott.method.samplers import FullSampler, UniformSampler
+
+SOURCES = sorted(Path(pts_scott.__file__).parent.rglob("*.py"))
+
+
+class HalfBatch(Plain):
+    """A toy method: plain steps with half of the mini-batch."""
+
+    def make_step_sampler(self):
+        size = self.hyperparameters.batch_size // 2
+        return UniformSampler(self.windows, size, self._generators.inner)
+
+
+class Momentum(ControlVariate):
+    """A toy method with an anchor and a direction of its own: v + ∇f_ξ(θ)."""
+
+    def make_anchor_sampler(self):
+        return FullSampler(self.windows)
+
+    def direction(self, engine, xi, anchor, coefficient):
+        return engine.direction(xi, anchor, coefficient / 2)
+
+
+@pytest.mark.parametrize("compiled", [False, "traced"])
+def test_new_method_needs_one_class_and_one_row(monkeypatch, compiled):
+    if compiled:
+        monkeypatch.setattr("pts_scott.engine.compilation.BACKEND", "aot_eager")
+        monkeypatch.setattr(
+            "pts_scott.training.compile_policy.has_compiler", lambda: True
+        )
+    monkeypatch.setitem(METHODS, "half", HalfBatch)
+    settings = {"batch_size": 8, "optimizer": "adam", "compile": bool(compiled)}
+    toy, plain = quiet_trainer(method="half", **settings), None
+    network = tiny_network()
+    toy.fit(network, wave_windows())
+    assert toy.history["gradients"].iloc[-1] == 20 * 4
+    assert toy.compiled is bool(compiled)
+
+    plain = quiet_trainer(method="plain", **{**settings, "batch_size": 4})
+    same = tiny_network()
+    plain.fit(same, wave_windows())
+    for x, y in zip(network.parameters(), same.parameters(), strict=True):
+        assert torch.equal(x, y)
+
+
+def test_new_method_may_have_an_anchor_and_its_own_direction(monkeypatch):
+    monkeypatch.setitem(METHODS, "momentum", Momentum)
+    found = {}
+    for name, coefficient in (("momentum", 1.0), ("svrg", 0.5)):
+        network = tiny_network()
+        quiet_trainer(method=name, coefficient=coefficient, gamma=None).fit(
+            network, wave_windows()
+        )
+        found[name] = list(network.parameters())
+    for x, y in zip(*found.values(), strict=True):
+        assert torch.equal(x, y)
+
+
+def compared_strings(path: Path) -> set[str]:
+    """Return the string constants that a module compares with something."""
+    return {
+        part.value
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Compare)
+        for side in (node.left, *node.comparators)
+        for part in ast.walk(side)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    }
+
+
+def test_no_module_compares_method_names():
+    found = {
+        f"{path.name}: {name}"
+        for path in SOURCES
+        for name in compared_strings(path) & set(METHODS)
+    }
+    assert found == set()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_costs_are_those_of_the_vocabulary(method):
+    windows = wave_windows()
+    run = assemble(tiny_network(), windows, method, batch_size=3, anchor_batch_size=2)
+    strata = len(Stratifier.calendar("hour").stratify(windows))
+    anchor = {"scott": 2 * strata, "scsg": 2 * strata, "svrg": len(windows)}
+    step = {"plain": 3, "stratified": 2 * strata}
+    assert run.method.anchor_windows == anchor.get(method, 0)
+    assert run.method.step_cost == step.get(method, 6)
+    run.outer_loop(5)
+    expected = anchor.get(method, 0) + 5 * step.get(method, 6)
+    assert run.counters.gradients == expected
+    assert run.counters.anchors == (method in anchor)
+
+
+def test_cancelled_windows_are_drawn_again():
+    run = assemble(tiny_network(), wave_windows(), "scott")
+    first = run.method.minibatch()
+    run.method.put_back(first.windows)
+    state = run.method.state_dict()
+    assert torch.equal(run.method.minibatch().windows, first.windows)
+    assert not torch.equal(run.method.minibatch().windows, first.windows)
+    run.method.load_state_dict(state)
+    assert torch.equal(run.method.minibatch().windows, first.windows)
