@@ -40,7 +40,7 @@ def test_estimator_is_serialised_like_its_parent():
         assert type(again) is type(estimator)
         assert again.hidden_size == 8
         assert again.trainer.optimizer == "adam"
-        assert again.trainer.settings.gamma == 0.2
+        assert again.trainer.hyperparameters.gamma == 0.2
 
 
 @pytest.mark.parametrize(

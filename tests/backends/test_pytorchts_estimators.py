@@ -28,7 +28,7 @@ def test_estimator_is_serialised_like_its_parent():
         pickle.loads(pickle.dumps(estimator)),
     ):
         assert type(again) is type(estimator)
-        assert again.trainer.settings.gamma == 0.2
+        assert again.trainer.hyperparameters.gamma == 0.2
     with pytest.raises(ArgumentError, match="takes a subclass of PyTorchEstimator"):
         with_scott(ScottTrainer)
     with pytest.raises(ArgumentError, match=r"ScottTrainer\(learning_rate=...\)"):

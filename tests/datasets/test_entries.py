@@ -44,7 +44,7 @@ def test_monthly_periods_start_on_first_days():
         ([{"start": "2020", "target": []}], "D", DataError, "'0' have no values"),
         ([{"start": "2020", "target": [np.inf]}], "D", InfiniteValuesError, "infinite"),
         ([], "D", DataError, "no series"),
-        ([3], "D", DataError, "contains a int"),
+        ([3], "D", DataError, "contains an object of type int"),
         (
             [{"start": pd.Period("2020", "D"), "target": [1.0]}],
             "h",

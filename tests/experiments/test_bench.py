@@ -10,13 +10,13 @@ from helpers.experiments import (
     replace_in_records,
 )
 
+from pts_scott.engine.compiled import CompiledEngine
 from pts_scott.errors import ConfigError, DataError, ScottError
 from pts_scott.experiments import bench as module
 from pts_scott.experiments.bench import bench
 from pts_scott.experiments.config_files import load_experiment
 from pts_scott.experiments.folders import make_folders
 from pts_scott.experiments.report.build import write_report
-from pts_scott.method.scott import Scott
 
 
 def test_every_run_is_made_once(small_config, tmp_path, monkeypatch):
@@ -188,14 +188,14 @@ def test_failed_compilation_fails_the_run_instead_of_comparing_it(
     """Compiled steps are ten times as fast: time would compare only that."""
     monkeypatch.setattr("pts_scott.engine.compilation.BACKEND", "aot_eager")
     monkeypatch.setattr("pts_scott.training.compile_policy.has_compiler", lambda: True)
-    warm_up = Scott.warm_up
+    warm_up = CompiledEngine.warm_up
 
-    def fail_with_anchor(self, anchor_size):
-        if self.settings.has_anchor:
+    def fail_with_anchor(self, *arguments):
+        if self.uses_snapshot:
             raise RuntimeError("the compiler failed")
-        warm_up(self, anchor_size)
+        warm_up(self, *arguments)
 
-    monkeypatch.setattr(Scott, "warm_up", fail_with_anchor)
+    monkeypatch.setattr(CompiledEngine, "warm_up", fail_with_anchor)
     compiled = replace_in_config(small_config, "compile: false", "compile: true")
     experiment = load_experiment(compiled)
     outcome = bench([experiment], tmp_path / "out", say=ignore)

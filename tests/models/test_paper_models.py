@@ -27,9 +27,10 @@ from pts_scott import (
     Stratifier,
     VAREstimator,
 )
-from pts_scott.datasets.synthetic import synthetic_dataset, synthetic_stratifier
+from pts_scott.datasets.synthetic import synthetic_dataset
 from pts_scott.engine.losses import Losses, evaluate
 from pts_scott.errors import ArgumentError
+from pts_scott.strata.synthetic import synthetic_stratifier
 
 
 def naive_error(rows: np.ndarray, length: int) -> float:

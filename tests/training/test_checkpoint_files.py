@@ -13,8 +13,8 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
+from helpers.runs import run
 from lightning.pytorch.callbacks import ModelCheckpoint
-from test_checkpoints import run
 
 from pts_scott import Checkpoints
 from pts_scott.errors import (

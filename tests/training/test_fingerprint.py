@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.runs import Dropped, run
 from helpers.series import wave_entries
 from helpers.training import quiet_trainer, tiny_network
-from test_checkpoints import Dropped, run
 from torch import nn
 
 from pts_scott import Stratifier, WindowIndex

@@ -131,7 +131,7 @@ TABLE = {
     "jumps by many orders of magnitude": Case(
         target(np.where(HOURS % 9, 1.0, 1e30)),
         models="var sff deepar",
-        warns="training diverges|loss or gradient is not finite",
+        warns="training diverges|loss or gradient is non-finite",
         learns=False,
     ),
     # Lengths.
