@@ -40,8 +40,8 @@ __all__ = [
     "with_scott",
 ]
 
-# Where the public names live. They are imported when they are first used: torch and
-# Lightning take seconds, for which nobody should wait who asks for help.
+# Modules of the public names. They are imported on first use: importing torch and
+# Lightning takes seconds, and help texts should appear without that delay.
 _MODULES = {
     "ArrowDataset": "data.arrow",
     "Checkpoints": "training.checkpoints",

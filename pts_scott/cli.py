@@ -185,7 +185,10 @@ def report(arguments: list[str]) -> int:
     )
     folder = Path(parse_arguments(parser, arguments).folder)
     if not any(folder.glob("*/runs/*/run.json")):
-        raise ScottError(f"{folder} holds no runs; create some with `pts-scott bench`.")
+        raise ScottError(
+            f"{folder} holds no runs; pass the folder of a benchmark, e.g. results/bench, "
+            "or create one with `pts-scott bench`."
+        )
     print(write_report(folder))
     return 0
 
@@ -236,8 +239,8 @@ def variance(arguments: list[str]) -> int:
 
     parser = experiment_command(
         "variance CONFIG",
-        "Train one optimizer and measure meanwhile the variance of the gradient under "
-        "uniform, stratified and control-variate sampling at equal cost, for the "
+        "Train one optimizer and, during training, measure the variance of the gradient "
+        "under uniform, stratified and control-variate sampling at equal cost, for the "
         "config's stratifier and those in --variance.stratifiers. Write a table and a "
         "figure.",
         output="results/variance",
@@ -277,12 +280,13 @@ def data(arguments: list[str]) -> int:
         "--constant",
         type=str,
         default="keep",
-        help="How to handle series with a single distinct value: keep or drop.",
+        help="How to handle series with a single distinct value: keep, drop or error.",
     )
-    for key, length in (("context_length", 72), ("prediction_length", 24)):
-        parser.add_argument(
-            f"--{key}", type=int, default=length, help="Time steps of a window."
-        )
+    for key, length, text in (
+        ("context_length", 72, "Time steps of a window before the forecast start."),
+        ("prediction_length", 24, "Time steps of a window to be forecast."),
+    ):
+        parser.add_argument(f"--{key}", type=int, default=length, help=text)
     options = vars(parse_arguments(parser, arguments))
     name = options.pop("name")
     lengths = options.pop("context_length"), options.pop("prediction_length")

@@ -18,7 +18,7 @@ class ScottWarning(UserWarning):
 
 
 class FaultWarning(ScottWarning):
-    """A loss or gradient was not finite, and its step was skipped."""
+    """A loss or gradient was non-finite, and its step was skipped."""
 
 
 class ArgumentError(ScottError, ValueError):

@@ -1,4 +1,4 @@
-"""Fixtures: small data, and the real one where it lies."""
+"""Fixtures: small data, and the real data if available."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_data_lists_the_datasets_and_describes_one(small_config, capsys):
         (["train", "CONFIG", "--optimizer", "SCot"], "no optimizer 'SCot'"),
         (["train", "CONFIG", "CONFIG"], "2 configs, expected 1"),
         (["bench", "CONFIG", "--outptu", "x"], "no option --outptu"),
-        (["bench", "CONFIG", "--time_budget", "0"], "expected a number of more than 0"),
+        (["bench", "CONFIG", "--time_budget", "0"], "expected a number greater than 0"),
         (["bench", "CONFIG", "--workers", "two"], "workers"),
         (["bench", "CONFIG", "--workers", "0"], "workers=0"),
         (["bench", "CONFIG", "--data.name", "exchange_rat"], "exchange_rate"),

@@ -1,1 +1,1 @@
-"""Small tools without knowledge of the rest of the package."""
+"""Small utilities that do not depend on the rest of the package."""

@@ -15,10 +15,14 @@ from pts_scott.errors import ArgumentError, UnknownArgumentError
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a sentence that suggests the known name most like ``name``, or lists all."""
+def nearest(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return a sentence that suggests the name most similar to ``name``, or lists all.
+
+    ``otherwise`` replaces the list, where that would be too long.
+    """
     known = list(known)
-    return _suggestion(name, known) or f"Known names: {', '.join(map(repr, known))}."
+    names = otherwise or f"Known names: {', '.join(map(repr, known))}."
+    return _suggestion(name, known) or names
 
 
 def _suggestion(name: str, known: list[str]) -> str | None:
@@ -116,7 +120,7 @@ def real_number(
     number = float(value) if real else math.nan  # type: ignore[arg-type]
     too_small = number <= minimum if exclusive else number < minimum
     if not math.isfinite(number) or too_small or number > maximum:
-        lower = f"more than {minimum:g}" if exclusive else f"at least {minimum:g}"
+        lower = f"greater than {minimum:g}" if exclusive else f"of at least {minimum:g}"
         upper = "" if math.isinf(maximum) else f" and at most {maximum:g}"
-        raise ArgumentError(f"{name}={value!r}: expected a number of {lower}{upper}.")
+        raise ArgumentError(f"{name}={value!r}: expected a number {lower}{upper}.")
     return number

@@ -1,4 +1,4 @@
-"""Evenly spaced numbers: the one way in which this package picks some of many."""
+"""Evenly spaced numbers, used wherever this package selects a subset."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class _Rename:
 
 
 class _Quantize:
-    """GluonTS' QuantizeMeanScaled, which gives WaveNet a target in bins."""
+    """GluonTS' QuantizeMeanScaled, which quantizes WaveNet's target."""
 
     def __init__(self, transformation: Any) -> None:
         self._edges = torch.as_tensor(transformation.bin_edges)

@@ -12,7 +12,7 @@ LOADER_ARGUMENTS = ("num_workers", "prefetch_factor", "shuffle_buffer_length")
 
 
 def warn_unused_loader(given: Mapping[str, Any], stacklevel: int = 4) -> None:
-    """Warn in one sentence about loader arguments that were given and are not used."""
+    """Warn about loader arguments that were given but are not used."""
     unused = [f"{k}={given[k]!r}" for k in LOADER_ARGUMENTS if given.get(k)]
     if unused:
         warnings.warn(

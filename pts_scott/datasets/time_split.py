@@ -183,7 +183,7 @@ class _Calendar:
         return self.first + step * self.timeline.offset if step else self.first
 
     def cut(self, begin: int, end: int | None, need: int) -> tuple[SeriesData, list[int]]:
-        """Return the values from step ``begin`` to before ``end``, and whose they are.
+        """Return the series cut to steps ``begin`` to ``end`` − 1, and their indices.
 
         Series with fewer than ``need`` values there are left out.
         """

@@ -1,4 +1,4 @@
-"""What all engines share: the snapshot, the count of gradients, the current windows."""
+"""Base class of all engines: snapshot, gradient count and current windows."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Gather = Callable[[Tensor], Batch]
 
 
 class BaseEngine(ABC):
-    """An engine of `pts_scott.method.protocol.Engine`, with gradients counted.
+    """Base of the implementations of `pts_scott.method.protocol.Engine`.
 
     Parameters
     ----------
     gradients
         The gradients of the network.
     gather
-        From windows to a batch.
+        Function from windows to a batch.
     counters
         Where gradients are counted.
     uses_snapshot
@@ -50,7 +50,7 @@ class BaseEngine(ABC):
         self.snapshot: Tensors = tuple(
             p.detach().clone() for p in gradients.parameters if uses_snapshot
         )
-        #: Steps that a compiled function made, which Lightning does not see.
+        #: Steps made by compiled functions, of which Lightning is not aware.
         self.compiled_steps = 0
         #: The windows whose gradient is being computed, or was last.
         self.current_windows: Tensor | None = None

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 class Buffers:
     """A copy of a module's buffers, to be restored.
 
-    A module may write into a buffer, or put another tensor in its place.
+    A module may write into a buffer, or replace it with another tensor.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -23,14 +23,14 @@ class Buffers:
         ]
 
     def changed(self) -> bool:
-        """Return whether a buffer has another value, or was replaced."""
+        """Return whether a buffer was modified or replaced."""
         return any(
             not _equal(part._buffers.get(name), value)
             for part, name, _, value in self._held
         )
 
     def restore(self) -> None:
-        """Put the same tensors back, with the values that they had."""
+        """Restore the saved tensors and their values."""
         with torch.no_grad():
             for part, name, buffer, value in self._held:
                 part._buffers[name] = buffer
@@ -53,7 +53,7 @@ def _equal(left: Tensor | None, right: Tensor) -> bool:
 def set_buffers(module: nn.Module, values: Mapping[str, Tensor]) -> None:
     """Set the buffers of a module by name.
 
-    A buffer whose shape has changed, or that does not exist yet, is registered anew.
+    A buffer whose shape has changed, or that does not exist yet, is registered again.
     """
     own = dict(module.named_buffers(remove_duplicate=False))
     with torch.no_grad():

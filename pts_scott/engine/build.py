@@ -1,4 +1,4 @@
-"""The engine of a run, made complete in one place."""
+"""Assembly of the engine of a run, with its wrapper and its early stop."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ class EngineParts(NamedTuple):
 
 
 class EngineOptions(NamedTuple):
-    """How an engine updates.
+    """How an engine updates the parameters.
 
     Parameters
     ----------
     optimizer
         torch's optimizer.
     step
-        Its update as Lightning wraps it, which tells callbacks of every step.
+        Its update as wrapped by Lightning, which notifies callbacks of every step.
     clip_gradient
-        Largest norm of an update; None for no clipping.
+        Maximum norm of an update; None for no clipping.
     initialised
-        Whether the optimizer's constructor makes its state, as Adagrad's does. Such a
-        state cannot be reset, and is saved whatever its size.
+        Whether the optimizer's constructor creates its state, as Adagrad's does. Such a
+        state cannot be reset, and is saved regardless of its size.
     is_watched
-        Whether a callback has to be called at every single update.
+        Whether a callback has to be called at every update.
     """
 
     optimizer: torch.optim.Optimizer
@@ -68,18 +68,18 @@ def build_engine(
     options: EngineOptions,
     processes: Processes | None = None,
 ) -> EngineParts:
-    """Make the engine of a run.
+    """Build the engine of a run.
 
     Parameters
     ----------
     method
-        Whose steps are executed.
+        The method whose steps are executed.
     gradients, gather, counters
         See `BaseEngine`.
     options
-        How it updates.
+        How it updates the parameters.
     processes
-        Who else computes gradients for the same steps; None for no one.
+        The processes that share the work; None for a single process.
     """
     device = gradients.parameters[0].device
     gamma = method.hyperparameters.gamma
@@ -122,7 +122,7 @@ def _executing_engine(
 def _rollback(
     method: Method, engine: EagerEngine, options: EngineOptions
 ) -> Rollback | None:
-    """Return what unchecked outer loops are rolled back with; None to check each step.
+    """Return the rollback for unchecked outer loops; None to check every step.
 
     Every step is checked where its norm is needed anyway: by the early stop, by clipping,
     or by the scaler of mixed precision.

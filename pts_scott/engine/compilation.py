@@ -13,7 +13,7 @@ BACKEND = "inductor"  # of torch.compile
 
 
 def compiled_method(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a method with a code object of its own.
+    """Compile a method with its own code object.
 
     The compiler stores its results, and counts its recompilations, per code object: with
     a shared one, the ninth network of a process would no longer be compiled.

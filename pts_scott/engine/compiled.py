@@ -1,9 +1,9 @@
 """The compiled engine: gather, gradients, v, norm and update as one compiled function.
 
-On a small network the arithmetic of a step is a fraction of a millisecond, and its
-surroundings cost more: reading a batch, the optimizer's Python, one call per operator.
-Here all of it is one function, which changes parameters and optimizer state in place. So
-a direction is not computed before it is applied.
+On a small network the arithmetic of a step takes a fraction of a millisecond, and the
+overhead takes longer: reading a batch, the optimizer's Python, one call per operator.
+Here all of it is one function, which changes parameters and optimizer state in place. A
+direction is therefore computed only when it is applied.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ State = tuple[Tensors, ...]
 
 
 class PendingDirection(NamedTuple):
-    """What v will be computed from when it is applied."""
+    """The inputs from which v is computed when it is applied."""
 
     sample: Sample
     anchor: Tensors | None
@@ -41,10 +41,10 @@ class CompiledEngine(EagerEngine):
     Parameters
     ----------
     gradients, gather, counters, uses_snapshot, clip_gradient
-        See `EagerEngine`; ``gather`` consists of tensor operations alone.
+        See `EagerEngine`; ``gather`` consists of tensor operations only.
     optimizer
-        One that ``can_fuse``: SGD, Adam, AdamW or Adagrad without unusual options. It
-        makes every step of a run here or none, because its steps are counted here.
+        One that ``can_fuse``: SGD, Adam, AdamW or Adagrad without unusual options. Its
+        steps are counted here, so either all steps of a run are made here or none.
     """
 
     knows_direction = False
@@ -124,7 +124,7 @@ class CompiledEngine(EagerEngine):
     # -- the optimizer's state ------------------------------------------------------
 
     def load_optimizer_state(self) -> None:
-        """Find torch's state, or make it as torch would at the first step."""
+        """Find torch's state, or create it as torch would at the first step."""
         optimizer, rule = self.optimizer, self._rule
         if self._loaded is optimizer.state:
             return
@@ -165,7 +165,7 @@ class CompiledEngine(EagerEngine):
             self.reread_step()
 
     def _recompile_if_changed(self) -> None:
-        """Compile anew if a callback has changed an option that is compiled in."""
+        """Recompile if a callback has changed an option that is compiled in."""
         group = self.optimizer.param_groups[0]
         options = {k: v for k, v in group.items() if k in CONSTANTS}
         if options != self._options:
@@ -185,7 +185,7 @@ class CompiledEngine(EagerEngine):
         pairs = zip(self._numbers, values, strict=True)
         return tuple(number.tensor(float(value)) for number, value in pairs)
 
-    # -- what is compiled -----------------------------------------------------------
+    # -- compiled functions ---------------------------------------------------------
 
     def _anchor_gradient(
         self, theta: Tensors, snapshot: Tensors, windows: Tensor, weights: Tensor
@@ -241,7 +241,7 @@ class CompiledEngine(EagerEngine):
 
 
 class _Number:
-    """A number as a tensor: compiled functions take another without recompilation."""
+    """A number as a tensor, whose value can change without recompilation."""
 
     def __init__(self, like: Tensor) -> None:
         self._tensor = torch.zeros((), dtype=like.dtype, device=like.device)

@@ -12,14 +12,14 @@ from pts_scott.method.protocol import Counters, Sample, Tensors
 
 
 class DistributedEngine(EagerEngine):
-    """An eager engine that shards windows and all-reduces what comes of them.
+    """An eager engine that shards the windows and all-reduces the gradients.
 
     Parameters
     ----------
     gradients, gather, counters, step, uses_snapshot, clip_gradient
         See `EagerEngine`.
     processes
-        Who else computes gradients for the same steps.
+        The processes that share the work.
     """
 
     def __init__(

@@ -22,11 +22,11 @@ from pts_scott.engine.tensors import (
 )
 from pts_scott.method.protocol import Counters, Sample, Step, Tensors
 
-MAX_PASS = 4096  # windows in one pass; larger anchors (SVRG's) are summed up
+MAX_PASS = 4096  # windows in one pass; larger anchors (SVRG's) take several
 
 
 def fits_one_pass(windows: int) -> bool:
-    """Return whether the gradient of so many windows is computed in one pass."""
+    """Return whether the gradient of this many windows is computed in one pass."""
     return windows <= MAX_PASS
 
 
@@ -40,7 +40,7 @@ class Direction:
     update
         v and the loss.
     largest
-        The largest ‖v‖²; above it, the norm is infinite.
+        Maximum ‖v‖²; above it, the norm is infinite.
     """
 
     def __init__(self, sample: Sample, update: Update, largest: float) -> None:
@@ -50,7 +50,7 @@ class Direction:
 
     @cached_property
     def squared_norm(self) -> Tensor:
-        """‖v‖², which takes time for a large v."""
+        """‖v‖², which is costly to compute for a large v."""
         return squared_norm(self.tensors, self._largest)
 
 
@@ -64,7 +64,7 @@ class EagerEngine(BaseEngine):
     step
         The optimizer's update, from the gradients in ``.grad``.
     clip_gradient
-        Largest norm of an update; None for no clipping.
+        Maximum norm of an update; None for no clipping.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class EagerEngine(BaseEngine):
         return self.gradients.control_variate(batch, self.snapshot, anchor, coefficient)
 
     def _weighted(self, sample: Sample) -> Update:
-        """Return Σ_j weights_j ∇f_j(θ), in as many passes as it takes."""
+        """Return Σ_j weights_j ∇f_j(θ), in as many passes as needed."""
         assert sample.weights is not None
         parts = zip(
             sample.windows.split(MAX_PASS), sample.weights.split(MAX_PASS), strict=True
@@ -129,7 +129,7 @@ class EagerEngine(BaseEngine):
         return total or self._nothing()
 
     def _nothing(self) -> Update:
-        """Return the gradient of no window."""
+        """Return the gradient of zero windows: zero."""
         like = self.gradients.parameters[0]
         zero = torch.zeros((), dtype=like.dtype, device=like.device)
         return Update(zeros_like(self.gradients.parameters), zero)
@@ -151,7 +151,7 @@ class EagerEngine(BaseEngine):
         return Step(v.windows, v.loss, norm)
 
     def _update(self, direction: Tensors) -> None:
-        """Let the optimizer step along a direction."""
+        """Make the optimizer step along a direction."""
         parameters, scale = self.gradients.parameters, self.gradients.scale
         direction = in_layout_of(parameters, direction)
         for parameter, value in zip(parameters, direction, strict=True):
@@ -172,9 +172,9 @@ class EagerEngine(BaseEngine):
         return self.gradients.scaler is not None and self.gradients.scale >= 1.0
 
     def warm_up(self, anchor_windows: int, step_windows: int, is_weighted: bool) -> None:
-        """Compile what is compiled; parameters, state and counts stay as they are."""
+        """Compile all functions; leave parameters, state and counts unchanged."""
 
-        # Of many passes, two are enough: a full one and the last, which may be small.
+        # Two passes are enough: a full one and the last, which may be smaller.
         def in_passes(size: int) -> int:
             if fits_one_pass(size):
                 return size
@@ -188,7 +188,7 @@ class EagerEngine(BaseEngine):
             self._try_step(self._any_sample(size, is_weighted), anchor)
 
     def _try_step(self, sample: Sample, anchor: Tensors | None) -> None:
-        """Compute what a step computes, and change nothing."""
+        """Run the computations of a step without changing anything."""
         self.direction(sample, anchor, 1.0)
 
     def _any_sample(self, size: int, is_weighted: bool) -> Sample:

@@ -1,9 +1,9 @@
 """Check the engine before the first step: it must equal plain torch.
 
-A gradient that is wrong does not crash; it trains a worse model. So the engine that will
-run (eager, compiled or distributed) first computes a few gradients and one update in
-training mode, which must equal what plain autograd and an unfused optimizer make of the
-same windows. Parameters, buffers, random state and counts are left untouched.
+A wrong gradient does not crash; it trains a worse model. So the engine that will run
+(eager, compiled or distributed) first computes a few gradients and one update in training
+mode, which must equal those of plain autograd and an unfused optimizer on the same
+windows. Parameters, buffers, random state and counts are left untouched.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pts_scott.method.methods import Method
 from pts_scott.method.protocol import Sample, Tensors
 
 _TWO_PASSES = (
-    "The two passes of an inner step do not see the same thing: check for a network that "
+    "The two passes of an inner step have different inputs: check whether the network "
     "writes into its batch, or keeps state outside its buffers; method='plain' needs "
     "no second pass."
 )
@@ -45,7 +45,7 @@ class EngineCheck:
     passes
         Plain passes to compare with.
     optimizer
-        The run's own; it makes no step.
+        The optimizer of the run; it makes no step.
     finite
         Windows whose losses and gradients are finite.
     """
@@ -95,7 +95,7 @@ class EngineCheck:
             )
 
     def _repeated(self, size: int) -> Tensor:
-        """Return the windows, as many as compiled functions expect."""
+        """Return the windows, repeated to the number that compiled functions expect."""
         if not self._engine.gradients.compiled:
             return self._finite
         places = torch.arange(size, device=self._finite.device) % len(self._finite)
@@ -103,9 +103,9 @@ class EngineCheck:
 
     @property
     def _is_comparable(self) -> bool:
-        """Whether the engine sees the random numbers of a plain pass.
+        """Whether the engine draws the same random numbers as a plain pass.
 
-        Several processes draw masks of their own, each for its shard of the windows.
+        Several processes draw different masks, each for its shard of the windows.
         """
         stochastic = self._engine.gradients.stochastic
         return not (stochastic and isinstance(self._engine, DistributedEngine))
@@ -127,10 +127,10 @@ class EngineCheck:
         return anchor
 
     def _checked_control_variate(self, windows: Tensor, anchor: Tensors) -> Tensors:
-        """Check v at another snapshot, and at θ itself, where it is the anchor.
+        """Check v at another snapshot, and at θ itself, where it equals the anchor.
 
-        At θ it is the anchor whatever the gradient at the snapshot is; it takes another
-        snapshot to see that this gradient is right.
+        At θ, v equals the anchor regardless of the gradient at the snapshot; only another
+        snapshot shows whether that gradient is correct.
         """
         engine, passes = self._engine, self._passes
         self._move_snapshot()
@@ -161,7 +161,7 @@ class EngineCheck:
             name = self._passes.network_losses.name
             raise HiddenParameterError(
                 f"the gradient of {name} at a snapshot is wrong in "
-                f"{shorten(wrong)}: the network uses parameters in another way than by "
+                f"{shorten(wrong)}: the network accesses parameters other than by "
                 f"their registered names. {REGISTER} method='plain' needs no snapshot."
             )
 
@@ -225,7 +225,7 @@ class EngineCheck:
         if wrong:
             raise SelfCheckError(
                 f"one compiled step of {type(optimizer).__name__} moves {shorten(wrong)} "
-                "otherwise than loss.backward() and the optimizer do. Pass compile=False."
+                "differently from loss.backward() and the optimizer. Pass compile=False."
             )
 
     def _check_update(self, v: Tensors) -> None:
@@ -234,6 +234,6 @@ class EngineCheck:
         if wrong:
             raise SelfCheckError(
                 f"one update of {type(self._optimizer).__name__} moves {shorten(wrong)} "
-                "otherwise than the same optimizer without fused kernels does. Pass an "
+                "differently from the same optimizer without fused kernels. Pass an "
                 "optimizer with fused=False, or make these parameters contiguous."
             )

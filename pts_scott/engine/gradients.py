@@ -1,6 +1,6 @@
 """Gradients of weighted sums of window losses: uniform, weighted, and control variate.
 
-There are two ways to take them, with one meaning: by autograd on the module as it is
+There are two equivalent ways to compute them: by autograd on the module as it is
 (fast without compilation, and keeps fused kernels such as the LSTM's), and by
 ``torch.func`` inside one compiled function. Parameters, snapshot and anchor are tuples
 of plain tensors in the order of ``Gradients.parameters``.
@@ -40,7 +40,7 @@ class Gradients:
     losses
         The window losses of a network.
     compiled
-        Take gradients by ``torch.func`` in compiled functions, not by autograd.
+        Compute gradients by ``torch.func`` in compiled functions, not by autograd.
     stochastic
         Global generators that a pass draws from, which the second pass must repeat.
     stateful
@@ -49,7 +49,7 @@ class Gradients:
         Of mixed precision: losses are multiplied by its scale before a backward pass, and
         gradients divided by it after, in every pass alike.
     idle
-        Indices of parameters that no loss was seen to depend on. They are not updated
+        Indices of parameters on which no loss was found to depend. They are not updated
         while their direction is zero, or weight decay would shrink them.
     """
 
@@ -127,7 +127,7 @@ class Gradients:
 
     @contextmanager
     def unscaled(self) -> Iterator[None]:
-        """Leave the scaler out, which lets gradients overflow on purpose."""
+        """Disable the scaler, which lets gradients overflow on purpose."""
         scaler, self.scaler = self.scaler, None
         try:
             yield
@@ -204,9 +204,9 @@ class Gradients:
     def _second_pass(self, device: torch.device) -> AbstractContextManager[None]:
         """Run the second pass with the random state and the buffers of the first.
 
-        It sees the dropout masks of the first, or the difference of the two gradients
-        would be noise. Running statistics are those of the pass at the parameters; the
-        pass at the snapshot leaves no trace.
+        It uses the dropout masks of the first; otherwise the difference of the two
+        gradients would be noise. Running statistics are those of the pass at the
+        parameters; the pass at the snapshot does not change them.
         """
         random = global_state(device, self.stochastic)
         before = Buffers(self.losses) if self.stateful else None

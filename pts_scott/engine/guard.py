@@ -1,10 +1,10 @@
 """The guard: an engine whose non-finite steps are skipped or rolled back.
 
-Whether a gradient is finite takes a pass over all of it, which can be a good part of a
-step's time, and a compiled step has moved the parameters before anyone can ask. So where
-nothing else needs the norm of v, steps are made unchecked: if an outer loop ends with
-something non-finite, all of it is rolled back, and for some loops after it every step is
-checked, so that one step is lost the next time and not a loop.
+Checking whether a gradient is finite takes a pass over all of it, which can be a large
+part of a step's time, and a compiled step has moved the parameters before its gradient is
+known. So if nothing else needs the norm of v, steps are not checked: if an outer loop
+ends with non-finite values, the whole loop is rolled back, and in the following loops
+every step is checked, so that another fault costs one step instead of a loop.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ CHECKED_LOOPS = 50  # outer loops after a fault in which every step is checked
 
 
 class GuardedEngine(EngineWrapper):
-    """An engine, wrapped so that nothing non-finite reaches the parameters.
+    """A wrapper that keeps non-finite values from reaching the parameters.
 
     Parameters
     ----------
     engine
-        What executes steps.
+        The engine that executes steps.
     rollback
-        Where an outer loop began, for engines whose steps are not all checked; None to
-        check every step before its update.
+        Restores the beginning of an outer loop, for engines whose steps are not all
+        checked; None to check every step before its update.
     """
 
     def __init__(self, engine: EagerEngine, rollback: Rollback | None) -> None:
         super().__init__(engine)
         self._rollback = rollback
-        self._checked_loops = 0  # that remain after a fault
+        self._checked_loops = 0  # remaining after a fault
         self._saved = False
         device = engine.gradients.parameters[0].device
         self._nan = torch.tensor(math.nan, device=device)
@@ -54,7 +54,7 @@ class GuardedEngine(EngineWrapper):
         if self.engine.knows_direction:
             if last:  # the norm is computed in any case
                 return self._apply_checked(v, last)
-            if not math.isfinite(v.loss):  # which is a single number
+            if not math.isfinite(v.loss):  # a single number, so cheap to check
                 return Step(v.windows, self._nan, self._no_norm, skipped=True)
         return self.engine.apply(v, last)
 
@@ -76,7 +76,7 @@ class GuardedEngine(EngineWrapper):
         return math.isfinite(v.squared_norm) or self.engine.may_overflow()
 
     def finish(self, report: LoopReport) -> LoopReport:
-        """Roll an outer loop back if it ended with something non-finite."""
+        """Roll back an outer loop if it ended with non-finite values."""
         self._saved = False
         if not report.steps or self._rollback is None:
             return report

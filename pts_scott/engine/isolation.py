@@ -1,4 +1,4 @@
-"""Passes outside of training that leave no trace: checks, diagnostics, error messages."""
+"""Passes outside of training that change no state: checks, diagnostics, messages."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def evaluation_passes(losses: Losses, device: torch.device) -> Iterator[None]:
 
 
 def constant(tensor: Tensor) -> Tensor:
-    """Return the values as autograd accepts them: not as a tensor of inference mode."""
+    """Return the values as a tensor that autograd accepts, not one of inference mode."""
     return tensor.clone() if tensor.is_inference() else tensor.detach()

@@ -1,9 +1,9 @@
-"""Accelerators: an engine that never waits for the answer of the early stop.
+"""Accelerators: an engine that does not wait for the result of the early stop.
 
-The norm of a step is sent to the host without waiting. Only when the next direction is on
-its way is the early stop asked about the step before; if it fires, that direction is
+The norm of a step is copied to the host asynchronously. The early stop is evaluated only
+after the next direction has been submitted to the device; if it fires, that direction is
 cancelled: its gradients are counted, and its mini-batch is kept for the next outer loop.
-The parameters are those of an engine that waits, as long as the network draws no random
+The parameters equal those of an engine that waits, as long as the network draws no random
 numbers (dropout) and no gradient budget ends the run.
 """
 
@@ -26,7 +26,7 @@ def should_look_ahead(device: torch.device, stochastic: bool) -> bool:
 
 
 class DeferredEarlyStop(EarlyStop):
-    """The early stop, answered one step late.
+    """The early stop, evaluated one step late.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class DeferredEarlyStop(EarlyStop):
         return False
 
     def fires(self) -> bool:
-        """Return whether the step before was the last of its outer loop."""
+        """Return whether the previous step was the last of its outer loop."""
         if self._gamma is None or self._norm is None:
             return False
         if self._host is not None:
@@ -73,9 +73,9 @@ class LookaheadEngine(EngineWrapper):
     Parameters
     ----------
     engine
-        What executes steps.
+        The engine that executes steps.
     early_stop
-        The early stop of the run, asked here; None for methods without.
+        The early stop of the run, evaluated here; None for methods without one.
     """
 
     def __init__(self, engine: EagerEngine, early_stop: DeferredEarlyStop | None) -> None:

@@ -78,7 +78,7 @@ class Losses(nn.Module):
         }
 
     def restore_state(self, copy: Any) -> None:
-        """Put back what `copy_state` has returned."""
+        """Restore the state that `copy_state` returned."""
         with torch.no_grad():
             for name, parameter in self.trainable().items():
                 parameter.copy_(copy["parameters"][name])
@@ -91,7 +91,7 @@ class Losses(nn.Module):
 
         A module that is held under two names is one module, and its parameters have one
         name here. (``functional_call`` knows tied weights, but exchanges those of such a
-        module twice, and leaves the wrong ones behind.)
+        module twice, and restores the wrong ones.)
         """
         found: dict[int, list[str]] = {id(p): [] for p in self.trainable().values()}
         for prefix, module in self.named_modules():

@@ -1,4 +1,4 @@
-"""Refuse, before training starts, a model that violates what the method assumes."""
+"""Refuse, before training starts, a model that violates the method's assumptions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pts_scott.errors import (
 
 PROBES = 3
 GRADIENT_PROBES = 16
-CHUNK = 1024  # windows in one look for observed values
+CHUNK = 1024  # windows searched at once for observed values
 
 
 def check_model(losses: Losses, windows: WindowIndex) -> None:
@@ -56,7 +56,7 @@ def check_model(losses: Losses, windows: WindowIndex) -> None:
 
 
 def _check_gradients(losses: Losses, windows: WindowIndex) -> None:
-    """Refuse a network without a finite gradient on any of some windows."""
+    """Refuse a network whose gradient is non-finite on all of some windows."""
     parameters = tuple(losses.trainable().values())
     with (
         losses.mode(training=True),
@@ -85,7 +85,7 @@ def _writes_into_batch(losses: Losses, windows: WindowIndex, training: bool) -> 
     with (
         losses.mode(training),
         torch.enable_grad(),
-        # In evaluation mode it may draw: then one seed gives what it gave without this.
+        # Draws in evaluation mode advance the random state, on which results depend.
         preserved_rng(windows.device) if training else nullcontext(),
         same_buffers(losses),
     ):
@@ -129,9 +129,9 @@ def _check_no_batch_norm(losses: Losses) -> None:
     for name, module in losses.network.named_modules():
         if isinstance(module, _BatchNorm):
             raise BatchNormError(
-                f"the network has BatchNorm ({name}): its statistics tie the windows of "
-                "a batch together, so that anchor and inner steps would belong to "
-                "different objectives. Switch it off, or use LayerNorm or GroupNorm."
+                f"the network has BatchNorm ({name}): its statistics couple the windows "
+                "of a batch, so anchor and inner steps would have different "
+                "objectives. Switch it off, or use LayerNorm or GroupNorm."
             )
 
 
@@ -194,9 +194,9 @@ def _check_one_loss_per_window(
     difference, size = (together - alone).abs().max(), together.abs().max()
     if difference > 1e-3 * size:
         raise BatchCoupledLossError(
-            f"the loss of a window under {losses.name} changes with "
-            f"the windows beside it: {together.tolist()} together, {alone.tolist()} "
-            "alone. Scale each window by its own context."
+            f"the loss of a window under {losses.name} depends on "
+            f"the other windows of its batch: {together.tolist()} together, "
+            f"{alone.tolist()} alone. Scale each window by its own context."
         )
 
 
@@ -218,12 +218,12 @@ def check_repeated(name: str, first: torch.Tensor, again: torch.Tensor) -> None:
     if torch.allclose(first, again, rtol=tolerance, atol=0.0):
         return
     raise UnrepeatableLossError(
-        f"{name}.loss gives {first.tolist()} and then {again.tolist()} for the same "
-        "windows, parameters and random state. It draws from a generator of its own "
+        f"{name}.loss returns {first.tolist()} and then {again.tolist()} for the same "
+        "windows, parameters and random state. It draws from its own generator "
         "(numpy.random.default_rng(), torch.Generator()), or keeps state outside its "
-        "buffers, so the two passes of an inner step would differ, and a resumed run, "
-        "too. Draw from torch's global generator (torch.randn, nn.Dropout), and keep "
-        "state in register_buffer."
+        "buffers, so the two passes of an inner step would differ, and so would a "
+        "resumed run. Draw from torch's global generator (torch.randn, nn.Dropout), and "
+        "keep state in register_buffer."
     )
 
 
@@ -242,7 +242,7 @@ def _of_one_window(
 
 
 def _probe(losses: Losses, batch: Batch) -> torch.Tensor:
-    """Return the losses of a few windows, or raise what is wrong with them."""
+    """Return the losses of a few windows; raise an error if they cannot be used."""
     name = losses.name
     try:
         with torch.enable_grad():
@@ -280,7 +280,7 @@ def _check_shape(name: str, loss: torch.Tensor, size: int) -> None:
         else f"shape {tuple(loss.shape)} for {size} windows"
     )
     raise WindowLossError(
-        f"{name}.loss gives {reason}; strata have weights, so the "
+        f"{name}.loss returns {reason}; strata have weights, so the "
         f"method needs one loss per window, of shape ({size},). Take the mean over all "
         "dimensions but the first."
     )

@@ -25,7 +25,7 @@ REGISTER = (
 
 
 class NetworkFacts(NamedTuple):
-    """What the check finds out.
+    """Findings of the check.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def check_functional(passes: PlainPasses, gradients: Gradients, finite: Tensor) 
     HiddenParameterError
         If it differs from autograd's.
     Exception
-        Whatever ``torch.func`` raises on a network that it cannot differentiate.
+        Any error that ``torch.func`` raises on a network that it cannot differentiate.
     """
     if not len(finite):
         return
@@ -93,7 +93,7 @@ def check_functional(passes: PlainPasses, gradients: Gradients, finite: Tensor) 
             raise HiddenParameterError(
                 f"the gradient of {passes.network_losses.name} by torch.func differs "
                 f"from that of loss.backward() in {shorten(wrong)}. Does it use "
-                "parameters in another way than by their registered names? "
+                "parameters other than by their registered names? "
                 f"{REGISTER} Or pass compile=False."
             )
 
@@ -139,7 +139,7 @@ def _finite_windows(passes: PlainPasses, windows: WindowIndex) -> Tensor:
 
 
 def _check_leaves(passes: PlainPasses, first: Tensor, again: Tensor) -> None:
-    """Find tensors that have a gradient and would never be trained."""
+    """Raise if tensors have a gradient but would never be trained."""
     known = {id(p) for p in passes.parameters}
     held = _leaves(first)
     before = {id(leaf) for leaf in held}

@@ -1,4 +1,4 @@
-"""Find the windows behind a fault: a loss or gradient that is non-finite, or fails."""
+"""Find the windows that cause a fault: a non-finite loss or gradient, or an error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pts_scott.engine.losses import Losses
 from pts_scott.engine.tensors import largest_square, squared_norm
 
 AT_ONCE = 256  # windows of one pass, and those whose gradients are taken one by one
-AT_MOST = 2**16  # windows that are searched: an anchor may have all there are
+AT_MOST = 2**16  # windows that are searched: an anchor may contain all windows
 
 
 def nonfinite_windows(losses: Losses, windows: WindowIndex, numbers: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ def nonfinite_windows(losses: Losses, windows: WindowIndex, numbers: Tensor) -> 
 def failing_window(
     losses: Losses, windows: WindowIndex, numbers: Tensor
 ) -> tuple[Tensor, Exception] | None:
-    """Return a window on whose loss the network raises, and the error; None for none.
+    """Return a window on whose loss the network raises, and the error; None otherwise.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def failing_window(
 def has_diverged(losses: Losses, windows: WindowIndex, probes: Tensor) -> bool:
     """Return whether windows that were finite before training no longer are.
 
-    Then the parameters are the reason, and not the data.
+    If so, the parameters are the cause, and not the data.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Plain passes in training mode: what an engine must equal, and how the two compare."""
+"""Plain passes in training mode, which an engine must equal, and their comparison."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class PlainPasses:
         windows, weights
             Of a weighted sum of losses; equal weights if there are none.
         at
-            Values that the parameters hold meanwhile; None for their own.
+            Values to use in place of the parameters; None for the parameters themselves.
         """
         weights = self.equal_weights(windows) if weights is None else weights
         before = [(p.data, p.grad) for p in self.parameters]
@@ -140,7 +140,7 @@ class PlainPasses:
 
 
 def tolerance(parameter: Tensor) -> float:
-    """Return ten times the root of the rounding error: faults are far larger."""
+    """Return ten times the root of the rounding error; real errors are far larger."""
     return 10 * math.sqrt(torch.finfo(parameter.dtype).eps)
 
 

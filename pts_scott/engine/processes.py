@@ -16,14 +16,14 @@ from pts_scott.errors import ProcessError
 
 
 class Processes:
-    """One process, alone."""
+    """A single process."""
 
     rank = 0
     size = 1
 
     @property
     def is_first(self) -> bool:
-        """Whether this process speaks and writes for all."""
+        """Whether this process issues warnings and writes files for all."""
         return self.rank == 0
 
     def shard(self, windows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,8 +57,8 @@ class ProcessGroup(Processes):
     device
         Where the parameters are.
     signals
-        What processes tell each other with each update: seconds of training, and whether
-        a stop was requested.
+        Returns the values that processes exchange with each update: seconds of training,
+        and whether a stop was requested.
     seconds
         Seconds of training so far.
     """
@@ -83,8 +83,8 @@ class ProcessGroup(Processes):
 
     def reduce(self, update: Update) -> Update:
         seconds, interrupted = self._signals()
-        told = [seconds if self.is_first else 0.0, float(interrupted)]
-        signals = torch.tensor(told, dtype=self._dtype, device=self._device)
+        values = [seconds if self.is_first else 0.0, float(interrupted)]
+        signals = torch.tensor(values, dtype=self._dtype, device=self._device)
         pieces = [*update.direction, update.loss, signals]
         flat = torch.cat([x.detach().reshape(-1).to(self._dtype) for x in pieces])
         self._all_reduce(flat)
@@ -111,8 +111,8 @@ class ProcessGroup(Processes):
         dist.all_reduce(tensor)
 
 
-# What torch says, in the words of gloo, NCCL and its store, when another process is gone
-# or does not answer.
+# Error messages of torch (from gloo, NCCL and its store) when another process has died or
+# does not respond.
 LOST = re.compile(
     r"gloo|nccl|connection (was )?(reset|closed|refused)|tcpstore|socket|broken pipe"
     r"|time(d )?out",
@@ -122,9 +122,9 @@ LOST = re.compile(
 
 @contextmanager
 def raise_on_lost_process() -> Iterator[None]:
-    """Distinguish the loss of another process from other errors.
+    """Raise a ``ProcessError`` if another process was lost.
 
-    Processes wait for each other in many places, Lightning's own among them.
+    Processes wait for each other in many places, including Lightning's own code.
 
     Raises
     ------

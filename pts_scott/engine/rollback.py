@@ -15,7 +15,7 @@ from torch import Tensor
 from pts_scott.engine.tensors import largest_square, squared_norm
 from pts_scott.method.protocol import Tensors
 
-SMALL = 2**26  # bytes of copies that never matter
+SMALL = 2**26  # bytes of copies that are negligible
 SETS = 3  # copies of all parameters: of themselves, and of a state like Adam's
 
 
@@ -31,9 +31,9 @@ class Rollback:
     Parameters
     ----------
     optimizer
-        Whose state is saved, once it has any.
+        The optimizer whose state is saved, once it has any.
     parameters
-        What it updates.
+        The parameters that it updates.
     with_state
         Whether to save the optimizer state. Otherwise it is reset by a rollback, which
         saves two thirds of the memory that Adam would need.
@@ -61,7 +61,7 @@ class Rollback:
         Parameters
         ----------
         snapshot
-            A copy of the current parameters that stays as it is, where there is one.
+            A copy of the current parameters that does not change, if there is one.
         """
         state = self._optimizer.state if self._with_state else {}
         self._entries = [(p, _own(values)) for p, values in state.items()]
@@ -70,7 +70,7 @@ class Rollback:
         live = [value for value in held if isinstance(value, Tensor)]
         self._snapshot = [tensor.detach() for tensor in snapshot]
         live += [] if snapshot else self._parameters
-        # An optimizer may replace a tensor of its state by another one.
+        # An optimizer may replace a tensor of its state with another one.
         if len(live) != len(self._live) or any(map(operator.is_not, live, self._live)):
             self._live, self._copies = live, [torch.empty_like(t) for t in live]
         if live:
@@ -100,9 +100,9 @@ class Rollback:
             self.restore()
 
     def is_needed(self) -> bool:
-        """Return whether parameters are non-finite or far too large, or a state is not.
+        """Return whether parameters or optimizer state are non-finite or far too large.
 
-        A second moment that has overflowed would freeze its parameters for good.
+        A second moment that has overflowed would freeze its parameters permanently.
         """
         largest = largest_square(self._parameters)
         if not math.isfinite(squared_norm(self._parameters, largest)):
@@ -119,7 +119,7 @@ class Rollback:
         return bool(state) and not math.isfinite(squared_norm(state))
 
     def reset_state(self) -> None:
-        """Let the optimizer begin anew."""
+        """Reset the optimizer state."""
         self._optimizer.state.clear()
 
 

@@ -15,7 +15,7 @@ LARGEST = torch.finfo(torch.float64).max  # everything above is infinite
 
 
 def squared_norm(tensors: Sequence[Tensor], largest: float = math.inf) -> Tensor:
-    """Return ‖v‖² over all tensors, as a tensor: no wait for an accelerator.
+    """Return ‖v‖² over all tensors as a tensor, without waiting for the device.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a training pass does besides its gradient: random draws, buffers, attributes."""
+"""Side effects of a training pass: random draws, changed buffers and attributes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pts_scott.data.window_index import Batch, WindowIndex
 from pts_scott.engine.buffers import Buffers
 from pts_scott.engine.losses import Losses
 
-MORE_PROBES = 64  # windows of which some may be unlike the first
+MORE_PROBES = 64  # more windows, some of which may differ from the first
 
 
 class TrainingEffects(NamedTuple):
@@ -33,10 +33,12 @@ class TrainingEffects(NamedTuple):
 
 
 def training_effects(losses: Losses, windows: WindowIndex) -> TrainingEffects:
-    """Try training passes on a few windows; the network stays as it was."""
+    """Run training passes on a few windows; leave the network unchanged."""
     batch = windows.gather(probe_windows(windows, 1), losses.fields)
     found = _effects(losses, batch, windows.device)
-    with preserved_rng(windows.device):  # others may have gaps, which some networks fill
+    with preserved_rng(
+        windows.device
+    ):  # windows with gaps, which some networks fill at random
         batch = windows.gather(probe_windows(windows, MORE_PROBES), losses.fields)
         more = _effects(losses, batch, windows.device)
     return TrainingEffects(found.random | more.random, found.buffers or more.buffers)
@@ -58,9 +60,9 @@ def is_stochastic(losses: Losses, windows: WindowIndex) -> bool:
 def why_uncompilable(
     losses: Losses, windows: WindowIndex, effects: TrainingEffects
 ) -> str | None:
-    """Return what keeps the steps of a network from being compiled; None for nothing.
+    """Return what prevents the steps of a network from being compiled; None if nothing.
 
-    Equal dropout masks and buffers in both passes need the eager way.
+    Equal dropout masks and buffers in both passes require eager execution.
     """
     if effects.random:
         return "draws random numbers in training"
@@ -72,7 +74,7 @@ def why_uncompilable(
     with losses.mode(training=True), torch.no_grad(), preserved_rng(windows.device):
         losses(windows.gather(probe_windows(windows, 1), losses.fields))
     if plain_attributes(losses.network) != before:
-        return "changes attributes of its own in training"
+        return "changes its own attributes in training"
     return None
 
 

@@ -27,7 +27,7 @@ def differing_updates(
     before: list[Tensor] | None = None,
     after: list[Tensor] | None = None,
 ) -> list[str]:
-    """Name the parameters that an update moves otherwise than the plain optimizer.
+    """Name the parameters that an update moves differently from the plain optimizer.
 
     Parameters
     ----------

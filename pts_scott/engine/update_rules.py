@@ -1,8 +1,8 @@
 """The update rules of ``torch.optim`` that compiled steps contain.
 
-They are written so that each becomes one loop over each parameter. Numbers that depend on
-the step alone are passed in, or they would be computed for each element. The state stays
-``torch.optim``'s own, so checkpoints and eager steps find what they expect.
+Each is written so that it compiles to one loop per parameter. Numbers that depend only on
+the step are passed in; otherwise they would be computed for each element. The state is
+``torch.optim``'s own, so checkpoints and eager steps can use it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What wrappers of an engine share: they change how a step is applied, and no more."""
+"""Base class of engine wrappers, which change only how a step is applied."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pts_scott.method.protocol import LoopReport, Sample, Step, Tensors
 
 
 class EngineWrapper(ABC):
-    """An engine around another one.
+    """An engine that wraps another one.
 
     Parameters
     ----------
     engine
-        What executes steps.
+        The engine that executes steps.
     """
 
     def __init__(self, engine: EagerEngine) -> None:
@@ -33,17 +33,17 @@ class EngineWrapper(ABC):
 
     @abstractmethod
     def apply(self, v: Any, last: bool) -> Step:
-        """Update the parameters along v, or don't."""
+        """Update the parameters along v, or skip the step."""
 
     def finish(self, report: LoopReport) -> LoopReport:
         """Complete an outer loop."""
         return report
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the next outer loop depends on, besides parameters and optimizer.
+        """Return the state of the next outer loop, except parameters and optimizer.
 
-        Between two outer loops there is neither a snapshot nor an anchor: the next one
-        begins with its own.
+        Between two outer loops there is neither a snapshot nor an anchor: each loop
+        begins with new ones.
         """
         return {}
 

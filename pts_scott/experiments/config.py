@@ -182,8 +182,8 @@ class VarianceConfig:
     Parameters
     ----------
     optimizer
-        The optimizer to train meanwhile; null for the first with SCott's method, or else
-        the first with an anchor.
+        The optimizer to train during the measurement; null for the first with SCott's
+        method, or else the first with an anchor.
     stratifiers
         Additional policies to compare with the experiment's own.
     time_budget
@@ -225,7 +225,7 @@ class Experiment:
         The optimizers by name; override a value on the command line with, e.g.,
         --optimizers.SCott.learning_rate 0.01.
     name
-        Name of the setting; null to compose it of model, dataset and M.
+        Name of the setting; null to compose it from model, dataset and M.
     batch_size
         M, windows in a uniform mini-batch.
     time_budget

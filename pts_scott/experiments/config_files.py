@@ -111,17 +111,17 @@ def compose(path: Path, ancestors: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def _resolve_data_file(tree: dict[str, Any], path: Path) -> None:
-    """Make the name of a data file beside the config absolute."""
+    """Make the path of a data file in the config's folder absolute."""
     # A file with the data section alone has neither of the two keys.
     data = tree.get("data") if {"data", "model"} & tree.keys() else tree
     if isinstance(data, dict) and isinstance(data.get("name"), str):
-        beside = path.parent / data["name"]
-        if beside.is_file():
-            data["name"] = str(beside.resolve())
+        file = path.parent / data["name"]
+        if file.is_file():
+            data["name"] = str(file.resolve())
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return the keys and values of one file, or raise what is wrong with it."""
+    """Return the keys and values of one file; raise if it is not a config."""
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise ConfigError(f"{path} cannot be read: it is a device, not a file.")
@@ -196,12 +196,14 @@ def check_overrides(overrides: Sequence[str], parser: ArgumentParser) -> None:
         key = option[2:].split("=")[0].rstrip("+")
         if re.fullmatch(r"optimizers\.[^.]+\.\w+", key):
             words, name = list(typing.get_type_hints(OptimizerConfig)), key.split(".")[-1]
+            otherwise = ""
         elif key.startswith("model.arguments."):
             continue  # checked by the estimator
         else:
-            words, name = known, key
+            words, name, otherwise = known, key, "--help lists all options."
         if name not in words:
-            raise ConfigError(f"there is no option --{key}. {nearest(name, words)}")
+            hint = nearest(name, words, otherwise)
+            raise ConfigError(f"there is no option --{key}. {hint}")
 
 
 def _dotted_keys(kind: Any, prefix: str = "") -> list[str]:
@@ -218,4 +220,10 @@ def plain_message(error: Exception) -> str:
     message = re.sub(r"Problem with given class_path '[^']*':", "", str(error))
     message = re.sub(r"<class '(\w+)'>", r"\1", message)
     message = re.sub(r'Parser key "([^"]*)":', r"\1:", message)
-    return " ".join(message.split())
+    message = " ".join(message.split())
+    return re.sub(
+        r"Does not validate against any of the Union subtypes Subtypes: \[(.*)\] "
+        r"Errors: .* Given value: ",
+        lambda match: f"expected one of {match[1].replace('NoneType', 'null')}; given: ",
+        message,
+    )

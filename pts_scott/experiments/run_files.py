@@ -48,8 +48,8 @@ def run_config(experiment: Experiment, optimizer: str, seed: int) -> Experiment:
 def write_run(folder: Path, experiment: Experiment, run: Run) -> None:
     """Write the folder of a run.
 
-    A folder with ``run.json`` is always complete: the files are written to a folder
-    beside it, which is then renamed.
+    A folder with ``run.json`` is always complete: the files are written to a temporary
+    folder, which is then renamed.
 
     Raises
     ------

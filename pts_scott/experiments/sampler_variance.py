@@ -102,7 +102,7 @@ def measure_samplers(
     setting: Setting | None = None,
     say: Callable[[str], None] = tqdm.write,
 ) -> pd.DataFrame:
-    """Train one optimizer and measure the variance of all samplers meanwhile.
+    """Train one optimizer and measure the variance of all samplers during training.
 
     Parameters
     ----------

@@ -117,13 +117,13 @@ def _tune_all(
     with terminal_bar(total, " trials", initial=done, unit_scale=False) as bar:
         if workers == 1:
 
-            def tell(line: str) -> None:
+            def report(line: str) -> None:
                 say(line)
                 bar.update()
 
             for name in names:
                 bar.set_description_str(name)
-                best[name] = tune_optimizer(experiment, name, storage, tell)
+                best[name] = tune_optimizer(experiment, name, storage, report)
             return best
         calls = [(experiment, name, storage) for name in names]
         for index, tuned in in_processes(tune_optimizer, calls, workers):
@@ -175,19 +175,19 @@ def _search(
         values = {name: trial.suggest_categorical(name, v) for name, v in stage.items()}
         return _mean_loss(trial, setting, optimizer, with_values(start, values))
 
-    def tell(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+    def report(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
         if say is not None:
             done = len(finished_trials(study))
             say(f"{optimizer} [{done}/{len(grid)}] {_describe(trial)}")
 
     if not study.sampler.is_exhausted(study):
-        study.optimize(objective, callbacks=[tell])
+        study.optimize(objective, callbacks=[report])
     # The sampler skips failed and interrupted trials; repeat them to complete the grid.
     done = [trial.params for trial in finished_trials(study)]
     for params in grid:
         if params not in done:
             study.enqueue_trial(params)
-            study.optimize(objective, n_trials=1, callbacks=[tell])
+            study.optimize(objective, n_trials=1, callbacks=[report])
     return with_values(start, study.best_trial.params) if has_finite_loss(study) else None
 
 

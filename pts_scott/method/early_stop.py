@@ -8,10 +8,10 @@ from pts_scott.method.protocol import Step
 
 
 class EarlyStop:
-    """Whether ‖v(t,k)‖² ≤ γ‖v(t,0)‖².
+    """The test ‖v(t,k)‖² ≤ γ‖v(t,0)‖², which ends the inner loop.
 
     A step that was skipped or non-finite ends its outer loop, too: the anchor may be the
-    reason, and the next one is another.
+    cause, and the next loop draws a new one.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class EarlyStop:
         self._first: float | None = None
 
     def begin(self) -> None:
-        """Start a new outer loop: ‖v(t,0)‖² belongs to one loop alone."""
+        """Start a new outer loop, which has its own ‖v(t,0)‖²."""
         self._first = None
 
     def __call__(self, step: Step) -> bool:
@@ -34,7 +34,7 @@ class EarlyStop:
         return self._gamma is not None and self.is_met(float(step.squared_norm))
 
     def is_met(self, squared_norm: float) -> bool:
-        """Compare ‖v(t,k)‖² with γ times the first one of this outer loop."""
+        """Return whether ‖v(t,k)‖² ≤ γ‖v(t,0)‖²; the first call sets ‖v(t,0)‖²."""
         assert self._gamma is not None
         if self._first is None:
             self._first = squared_norm
@@ -44,7 +44,7 @@ class EarlyStop:
 
 
 class NeverStop(EarlyStop):
-    """No early stop, for methods without an anchor: a skipped step ends nothing."""
+    """No early stop, for methods without an anchor: even a skipped step ends no loop."""
 
     def __init__(self) -> None:
         super().__init__(None)

@@ -1,4 +1,4 @@
-"""The method's own numbers, in the paper's letters."""
+"""The hyperparameters of a method, in the paper's notation."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Hyperparameters:
     anchor_batch_size
         b, windows from each stratum.
     inner_steps
-        K, the most inner steps of an outer loop.
+        K, maximum number of inner steps of an outer loop.
     inner_length
         "fixed": K steps; "geometric": a random number of steps with mean B.
     gamma
-        γ, early stop of the inner loop; None for none.
+        γ, early stop of the inner loop; None to disable it.
     """
 
     method: str = "scott"

@@ -1,8 +1,8 @@
-"""The methods: each a class that says which windows it draws, and its row in one table.
+"""The methods: one class per method, which defines the windows it draws, and a table.
 
 A method is a sampler for its steps and, with a control variate, one for its anchors. To
-add one, write a class and give it a row in ``METHODS``; nothing else in the package
-compares method names.
+add one, write a class and add it to ``METHODS``; nothing else in the package compares
+method names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pts_scott.strata.partition import Strata
 
 
 class Method(ABC):
-    """Which windows are drawn, and how a direction is made of them.
+    """The windows that are drawn, and how a direction is computed from them.
 
     Parameters
     ----------
@@ -62,15 +62,15 @@ class Method(ABC):
 
     @abstractmethod
     def make_step_sampler(self) -> Sampler:
-        """Make the sampler of a step's mini-batch."""
+        """Create the sampler of a step's mini-batch."""
 
     def make_anchor_sampler(self) -> Sampler:
-        """Make the sampler of anchors, for methods that use them."""
+        """Create the sampler of anchors, for methods that use them."""
         raise NotImplementedError
 
     @property
     def strata(self) -> Strata:
-        """The partition of a method that uses one."""
+        """The partition, for methods that use one."""
         assert self._strata is not None
         return self._strata
 
@@ -81,7 +81,7 @@ class Method(ABC):
 
     @property
     def anchor_windows(self) -> int:
-        """Windows in one anchor; 0 without."""
+        """Windows in one anchor; 0 for methods without one."""
         return 0 if self.anchor_sampler is None else self.anchor_sampler.size
 
     @property
@@ -100,11 +100,11 @@ class Method(ABC):
         return self.anchor_windows + self.step_cost
 
     def inner_steps(self, steps_left_in_epoch: int) -> int:
-        """Return the most steps of the outer loop that begins, K."""
+        """Return K, the maximum number of steps of the next outer loop."""
         return self.hyperparameters.inner_steps
 
     def anchor(self) -> Sample | None:
-        """Draw the windows of an anchor; None for methods without."""
+        """Draw the windows of an anchor; None for methods without one."""
         return None if self.anchor_sampler is None else self.anchor_sampler.draw()
 
     def minibatch(self) -> Sample:
@@ -112,7 +112,7 @@ class Method(ABC):
         return self.step_sampler.draw()
 
     def put_back(self, windows: Tensor) -> None:
-        """Return the windows of a cancelled step, for the next one."""
+        """Put back the windows of a cancelled step, for the next one."""
         assert isinstance(self.step_sampler, UniformSampler)
         self.step_sampler.put_back(windows)
 
@@ -123,7 +123,7 @@ class Method(ABC):
         return engine.direction(xi, anchor, coefficient)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the next draws depend on, besides generators."""
+        """Return the state that the next draws depend on, except the generators."""
         anchor = self.anchor_sampler
         return {
             "step": self.step_sampler.state_dict(),
@@ -141,12 +141,12 @@ class SingleGradient(Method):
     """A method without control variate: one gradient per window and step."""
 
     def inner_steps(self, steps_left_in_epoch: int) -> int:
-        # Nothing ties these steps together, so they end with the epoch.
+        # No anchor links these steps, so an outer loop may end with the epoch.
         return min(self.hyperparameters.inner_steps, steps_left_in_epoch)
 
 
 class Plain(SingleGradient):
-    """Uniform mini-batches: the optimizer as everybody knows it."""
+    """Uniform mini-batches: the standard optimizer."""
 
     def make_step_sampler(self) -> Sampler:
         size = self.hyperparameters.batch_size
@@ -184,9 +184,9 @@ class Scott(ControlVariate):
 
 
 class SCSG(ControlVariate):
-    """As many windows in the anchor as SCott has, drawn uniformly."""
+    """A uniform anchor with as many windows as SCott's."""
 
-    uses_strata = True  # which say how many
+    uses_strata = True  # they define the size of the anchor
 
     def make_anchor_sampler(self) -> Sampler:
         size = len(self.strata) * self.hyperparameters.anchor_batch_size

@@ -12,14 +12,14 @@ from pts_scott.errors import ScottWarning
 
 
 class Copyable(Protocol):
-    """A network whose parameters and buffers can be copied and put back."""
+    """A network whose parameters and buffers can be copied and restored."""
 
     def copy_state(self) -> Any:
-        """Return a copy."""
+        """Return a copy of the state."""
         ...
 
     def restore_state(self, copy: Any) -> None:
-        """Put a copy back."""
+        """Restore a copy of the state."""
         ...
 
 
@@ -31,9 +31,9 @@ class OutputSelector:
     output
         "last", "sampled" or "best".
     network
-        Whose parameters are kept.
+        The network whose parameters are kept.
     generator
-        The random numbers of "sampled".
+        Source of the random numbers of "sampled".
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class OutputSelector:
             self._network.restore_state(self._copy)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was selected so far."""
+        """Return the current selection."""
         return {
             "copy": self._copy,
             "weight": self._weight,

@@ -1,7 +1,7 @@
-"""What the algorithm and an engine exchange: samples, steps, and the engine's protocol.
+"""The protocol of engines, and the samples and steps that it exchanges.
 
-The method knows engines by this protocol alone. How a gradient is taken, fused with its
-update, shared by several processes or checked for non-finite values is the engine's.
+The method knows engines only by this protocol. How a gradient is computed, fused with its
+update, shared by several processes or checked for non-finite values is up to the engine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Tensors = tuple[Tensor, ...]
 
 @dataclass
 class Counters:
-    """What a run has spent so far, each count kept here and nowhere else.
+    """Cost of a run so far; this is the only place where it is counted.
 
     Parameters
     ----------
@@ -47,10 +47,10 @@ class Sample(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What one step leaves behind, besides the parameters that it moved.
+    """The results of one step, except for the updated parameters.
 
     A ``skipped`` step was non-finite and changed nothing; its loss is NaN. A
-    ``cancelled`` one was not made at all: the early stop fired while its direction was
+    ``cancelled`` one was never applied: the early stop fired while its direction was
     being computed.
     """
 
@@ -78,22 +78,22 @@ class Engine(Protocol):
         ...
 
     def apply(self, v: Any, last: bool) -> Step:
-        """Update the parameters along v, in the last step of a loop or another one."""
+        """Update the parameters along v; ``last`` marks the last step of a loop."""
         ...
 
 
 @dataclass(frozen=True)
 class LoopReport:
-    """What one outer loop did.
+    """The results of one outer loop.
 
     Parameters
     ----------
     steps
         Its steps; their numbers may still be on an accelerator.
     anchor_windows
-        The windows of its anchor; None for methods without.
+        The windows of its anchor; None for methods without one.
     rolled_back
-        Whether something was non-finite, and all steps were undone.
+        Whether something was non-finite, and all steps were rolled back.
     """
 
     steps: Sequence[Step]
@@ -113,14 +113,14 @@ class LoopReport:
 
     @property
     def losses(self) -> list[float]:
-        """The loss of each step; NaN for one that was skipped or made others so."""
+        """The loss of each step; NaN for faulty steps."""
         if not self.steps:
             return []
         losses = self._numbers[: len(self.steps)]
         if self.rolled_back:
             pairs = zip(losses, self._numbers[len(self.steps) :], strict=True)
             losses = [x if math.isfinite(x + y) else math.nan for x, y in pairs]
-            if not any(map(math.isnan, losses)):  # no loss was seen after the bad step
+            if not any(map(math.isnan, losses)):  # only the last step can be faulty
                 losses[-1] = math.nan
         return losses
 
@@ -130,5 +130,5 @@ class LoopReport:
         return self._numbers[-1] if self.steps else math.nan
 
     def as_rolled_back(self) -> LoopReport:
-        """Return the report of a loop whose steps were all undone."""
+        """Return the report of the same loop, marked as rolled back."""
         return replace(self, rolled_back=True)

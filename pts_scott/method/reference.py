@@ -1,7 +1,7 @@
-"""The method as the paper writes it, plain and slow: what the fast code must equal.
+"""The method as written in the paper, plain and slow; the fast code must equal it.
 
 One gradient at a time, one window at a time, in Python loops, with the outer loop and
-the optimizers written out. Nothing is shared with the fast code but a window's loss.
+the optimizers written out. It shares nothing with the fast code except a window's loss.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def scott(
     gamma: float | None = None,
     coefficient: float = 1.0,
 ) -> Iterator[tuple[int, Point, Point]]:
-    """Run Algorithm 1 (γ None, random lengths) or 2 (length K, γ), for ever.
+    """Run Algorithm 1 (γ None, random lengths) or 2 (length K, γ) indefinitely.
 
     Parameters
     ----------

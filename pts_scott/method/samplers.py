@@ -1,4 +1,4 @@
-"""Samplers: which windows a gradient is taken of, and with which weights."""
+"""Samplers: the windows from which a gradient is computed, and their weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Sampler(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the next samples depend on, besides generators."""
+        """Return the state that the next samples depend on, except the generators."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -65,7 +65,7 @@ class UniformSampler:
         return Sample(windows)
 
     def put_back(self, windows: Tensor) -> None:
-        """Return windows whose step was cancelled; the next sample has them."""
+        """Put back the windows of a cancelled step; they become the next sample."""
         self._returned = windows
 
     def state_dict(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class UniformSampler:
 
 
 class WeightedUniformSampler(UniformSampler):
-    """The same with explicit weights 1/M, as anchors have: SCSG's."""
+    """A uniform sampler with explicit weights 1/M: SCSG's anchor."""
 
     is_weighted = True
 
@@ -115,10 +115,10 @@ class StratifiedSampler:
         like = uniform_weights(windows, 0)
         weights = (strata.weights / per_stratum).repeat_interleave(per_stratum)
         self._weights = weights.to(like)
-        self._ahead: list[Tensor] = []  # samples to come, the next one last
+        self._ahead: list[Tensor] = []  # samples drawn in advance, the next one last
 
     def draw(self) -> Sample:
-        # Drawing is many small operations, whether for one sample or for hundreds.
+        # Drawing hundreds of samples takes as many operations as drawing one.
         if not self._ahead:
             times = max(1, DRAWN_AHEAD // self.size)
             windows = self._strata.draw(self._b, self._generator, times)
@@ -150,7 +150,7 @@ class FullSampler:
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing is kept between two samples."""
+        """Do nothing: there is no state between samples."""
 
 
 def uniform_weights(windows: WindowIndex, size: int) -> Tensor:

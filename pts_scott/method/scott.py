@@ -25,7 +25,7 @@ class Algorithm:
     Parameters
     ----------
     method
-        Which windows are drawn, and the direction made of them.
+        The windows that are drawn, and the direction computed from them.
     engine
         How a step is executed.
     early_stop
@@ -35,7 +35,7 @@ class Algorithm:
     counters
         Where anchors are counted; the engine counts gradients.
     length_generator
-        The random numbers of Algorithm 1's K_t.
+        Source of the random numbers for Algorithm 1's K_t.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class Algorithm:
         coefficient
             c; 1 is the paper's method.
         may_step
-            Whether the budget allows a step after so many of this loop.
+            Returns whether the budget allows another step after so many in this loop.
         steps_left_in_epoch
-            After which steps that no anchor ties together end.
+            Steps after which an outer loop without an anchor ends.
         """
         method, engine = self.method, self.engine
         self._output.offer_snapshot(step_size * method.num_strata)  # the return line
@@ -106,7 +106,7 @@ class Algorithm:
 
 
 class Allowance:
-    """The steps that one outer loop may make: ``length``, and within the budget."""
+    """The steps that one outer loop may make: at most ``length``, within the budget."""
 
     def __init__(self, length: int, may_step: Callable[[int], bool]) -> None:
         self._length, self._may_step = length, may_step
@@ -120,7 +120,7 @@ class Allowance:
         return self._more
 
     def take(self) -> bool:
-        """Take one step, if there is one left."""
+        """Use one step, if any is left; return whether there was."""
         if not self.has_more():
             return False
         self._taken, self._more = self._taken + 1, None

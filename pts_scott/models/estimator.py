@@ -95,7 +95,7 @@ class ScottEstimator(Estimator):
         training_data
             Entries with ``start`` and ``target``.
         validation_data
-            Entries of which the last window of each gives ``val_loss``, as in GluonTS.
+            Entries whose last windows are used for ``val_loss``, as in GluonTS.
         **loader
             Arguments of the libraries' data loaders (``num_workers``,
             ``prefetch_factor``, ``shuffle_buffer_length``, ``cache_data``). Windows are
@@ -120,7 +120,7 @@ class ScottEstimator(Estimator):
         Parameters
         ----------
         predictor
-            A predictor that an estimator with the same arguments has trained.
+            A predictor trained by an estimator with the same arguments.
         training_data, validation_data, **loader
             As for `train`.
         """
@@ -149,14 +149,14 @@ class ScottEstimator(Estimator):
         validation: WindowIndex | None = None,
         from_predictor: Predictor | None = None,
     ) -> Predictor:
-        """Train on windows that `create_windows` has made.
+        """Train on windows that `create_windows` returned.
 
         Parameters
         ----------
         windows
             The windows to train on; several runs can share them.
         validation
-            Windows that give ``val_loss``, all of them.
+            Windows on which ``val_loss`` is measured, all of them.
         from_predictor
             Predictor whose parameters training starts from; None for new ones.
         """

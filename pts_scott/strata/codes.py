@@ -87,7 +87,7 @@ def item_id_of(instance: Mapping[str, Any]) -> str:
     """Return the ``item_id`` of an instance's series."""
     if "item_id" not in instance:
         raise DataError(
-            "an instance has no 'item_id', by which this policy distinguishes series; "
+            "an instance has no 'item_id', which this policy needs to identify series; "
             "give each entry of the dataset an 'item_id'."
         )
     return str(instance["item_id"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Budget:
-    """What training may use; it ends with the first part that is used up.
+    """Limits of a run; training ends when the first of them is reached.
 
     Parameters
     ----------

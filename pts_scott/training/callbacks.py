@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 
 class Observer(pl.Callback):
-    """A callback that reads the module, and not what is logged.
+    """A callback that reads the module instead of logged values.
 
-    Nothing is logged for it, which for small networks takes as long as a step.
+    Nothing is logged for it: for small networks, logging takes as long as a step.
     """
 
 
 class Measurements(Observer):
-    """Measures before training and at equal shares of its budget, the clock stopped.
+    """Measures before training and at equal shares of its budget, with the clock stopped.
 
     Parameters
     ----------
     times
-        Measurements after the first.
+        Number of measurements after the first.
     """
 
     def __init__(self, times: int) -> None:
@@ -42,13 +42,13 @@ class Measurements(Observer):
         self._measure(trainer, pl_module)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-        """Measure when another share of the budget is used up."""
+        """Measure when the next share of the budget is used up."""
         if pl_module.spent() >= self._made * self._share - 1e-9:
             with pl_module.clock.stopped():
                 self._measure(trainer, pl_module)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Measure the end, unless that was done just now."""
+        """Measure the end, unless it was just measured."""
         pl_module.clock.stop()
         if self._last < pl_module.steps:
             self._measure(trainer, pl_module)

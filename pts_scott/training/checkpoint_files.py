@@ -1,7 +1,6 @@
-"""Checkpoint files: written atomically, and read without executing what they contain.
+"""Checkpoint files: written atomically, and read without executing their contents.
 
-A crash never leaves half a file in place of a whole one, nor a file that cannot be read
-again in place of one that can.
+A crash never leaves an incomplete or unreadable file in place of a good one.
 """
 
 from __future__ import annotations
@@ -57,14 +56,14 @@ class _ErrorRecorder:
 
 
 def write(checkpoint: Mapping[str, Any], path: str | Path, check: bool = False) -> None:
-    """Write a file as a whole, or not at all.
+    """Write a file atomically: completely, or not at all.
 
     Parameters
     ----------
     checkpoint
         Tensors and plain values.
     path
-        Where; an existing file is replaced at the end.
+        Path of the file; an existing one is replaced at the end.
     check
         Whether to check first that it can be read again.
 
@@ -87,10 +86,10 @@ def write(checkpoint: Mapping[str, Any], path: str | Path, check: bool = False) 
             torch.load(part, map_location="cpu", weights_only=True)
         os.replace(part, path)
         _sync(path.parent)
-    except Exception as error:  # torch has its own errors for a full disk, and objects
+    except Exception as error:  # torch raises its own types
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
-        before = "; the one before is kept" if os.path.exists(path) else ""
+        before = "; the previous one is kept" if os.path.exists(path) else ""
         fault = disk.error if disk is not None else None
         fault = error if isinstance(error, OSError) else fault
         if fault is None:
@@ -134,7 +133,7 @@ def read(path: str | Path, map_location: Any = None) -> dict[str, Any]:
     Raises
     ------
     CheckpointError
-        If there is none, it cannot be opened, or it is another program's.
+        If there is none, it cannot be opened, or it was written by another program.
     DamagedCheckpointError
         If the file is incomplete or altered.
     UnsafeCheckpointError
@@ -151,7 +150,7 @@ def read(path: str | Path, map_location: Any = None) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         raise UnsafeCheckpointError(
             f"{path} holds more than tensors and plain values, and reading it could run "
-            "someone else's code; it is not read. Start again without it."
+            "arbitrary code; it was not read. Start again without it."
         ) from error
     except Exception as error:  # crafted files make torch raise almost anything
         raise _damaged(path, cause(error)) from error
@@ -175,7 +174,7 @@ def read(path: str | Path, map_location: Any = None) -> dict[str, Any]:
 
 
 def _check_whole(path: Path) -> None:
-    """Check the checksums, which torch does not."""
+    """Verify the checksums, which torch does not do."""
     try:
         with zipfile.ZipFile(path) as file:
             broken = file.testzip()
@@ -187,24 +186,24 @@ def _check_whole(path: Path) -> None:
     except Exception as error:
         raise _damaged(path, cause(error)) from error
     if broken is not None:
-        raise _damaged(path, f"{broken} is not what was written")
+        raise _damaged(path, f"the checksum of {broken} is wrong")
 
 
 def _damaged(path: Path, reason: str) -> DamagedCheckpointError:
     return DamagedCheckpointError(
-        f"{path} is not a whole checkpoint ({reason}); it was cut off or changed after "
-        "it was written. Remove it to start again."
+        f"{path} is not a complete checkpoint ({reason}); it was truncated, or changed "
+        "after it was written. Remove it to start again."
     )
 
 
 class CheckpointFiles(CheckpointIO):
-    """How Lightning writes and reads checkpoints here, including its callbacks'.
+    """Lightning's plugin for checkpoint files, also those of its callbacks.
 
     Parameters
     ----------
     callbacks
-        Those of the run. Lightning's ``ModelCheckpoint`` deletes files by paths that it
-        reads from a checkpoint; only those inside its own folder are deleted.
+        Callbacks of the run. Lightning's ``ModelCheckpoint`` deletes files by paths that
+        it reads from a checkpoint; only those inside its own folder are deleted.
     """
 
     def __init__(self, callbacks: Sequence[pl.Callback] = ()) -> None:
@@ -218,7 +217,7 @@ class CheckpointFiles(CheckpointIO):
     def tolerant(self) -> Iterator[None]:
         """Store a failure in ``error`` and raise nothing.
 
-        Lightning's processes wait for each other after one of them has written.
+        Lightning's processes wait for each other after one of them has written a file.
         """
         self._tolerant, self.error = True, None
         try:

@@ -1,8 +1,8 @@
-"""Checkpoints: when a run is saved, so that it resumes exactly where it was.
+"""Checkpoints: when a run is saved, so that it can resume exactly where it stopped.
 
 A checkpoint holds Lightning's part (parameters, optimizer, scheduler, callbacks, its
-loops) and, under the name of this package, `run_state.RunState`. How the file is written
-is in `checkpoint_files`.
+loops) and, under the name of this package, `run_state.RunState`. `checkpoint_files`
+writes the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pts_scott.training.folder_lock import locked_folder
 from pts_scott.training.lightning_module import OuterLoopModule
 
 FILE = "last.ckpt"
-SHARE = 0.02  # of training time that checkpoints by the clock may take
+SHARE = 0.02  # share of training time that timed checkpoints may take
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Checkpoints:
     def locked(self) -> Iterator[None]:
         """Reserve the folder for this run.
 
-        If it cannot be written to, that is said before training, not ten minutes later.
+        A folder that cannot be written to is reported before training, not later.
         """
         with ExitStack() as stack:
             try:
@@ -95,12 +95,14 @@ class Checkpoints:
             except CheckpointError as error:
                 if self.on_error == "stop":
                     raise
-                warnings.warn(f"{error} Training begins.", ScottWarning, stacklevel=2)
+                warnings.warn(
+                    f"{error} Training starts anyway.", ScottWarning, stacklevel=2
+                )
             yield
 
     @classmethod
     def of(cls, given: Any) -> Checkpoints | None:
-        """Return the settings that a user's ``checkpoint=`` means."""
+        """Return the settings for a user's ``checkpoint=``."""
         if given is None or isinstance(given, cls):
             return given
         if isinstance(given, str | Path):
@@ -116,9 +118,9 @@ class CheckpointWriter(Observer):
     Parameters
     ----------
     settings
-        Where and how often.
+        Where and how often to save.
     files
-        How.
+        Writes the files.
     """
 
     def __init__(self, settings: Checkpoints, files: CheckpointFiles) -> None:
@@ -170,7 +172,7 @@ class CheckpointWriter(Observer):
         with self._files.tolerant(), module.between_loops():
             trainer.save_checkpoint(self._settings.path, weights_only=False)
         cost = time.perf_counter() - began if module.processes.is_first else 0.0
-        (self._cost,) = module.processes.sums([cost])  # so that all decide alike
+        (self._cost,) = module.processes.sums([cost])  # so that all decide the same
         self._steps, self._seconds = module.steps, module.seconds
         self.seconds += self._cost
         self.count += self._files.error is None
@@ -180,8 +182,8 @@ class CheckpointWriter(Observer):
 
     def _report(self, module: OuterLoopModule, error: CheckpointError) -> None:
         stops = self._settings.on_error == "stop" and not module.state.finished
-        outcome = "Training ends here" if stops else "Training continues without"
-        warnings.warn(f"{error} {outcome}.", ScottWarning, stacklevel=2)
+        outcome = "ends here" if stops else "continues without checkpoints"
+        warnings.warn(f"{error} Training {outcome}.", ScottWarning, stacklevel=2)
         if stops:
             self._stopped = True
             module.interrupt()

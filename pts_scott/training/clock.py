@@ -1,4 +1,4 @@
-"""The clock of a run: seconds of training, evaluation left out."""
+"""The clock of a run: seconds of training, without evaluation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Stopwatch:
     Parameters
     ----------
     seconds
-        Seconds that a resumed run has behind it.
+        Seconds of training before the run was resumed.
     """
 
     def __init__(self, seconds: float = 0.0) -> None:

@@ -2,7 +2,7 @@
 
 Compiling takes tens of seconds, and saves two to five milliseconds in each step of a
 small network (benchmarks/steps.py). The rule is fixed, not timed: compiled and eager runs
-round differently, and one seed must give one result.
+round differently, and the same seed must give the same result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_COMPILER = "no C++ compiler was found"
 
 @dataclass(frozen=True)
 class CompileDecision:
-    """Whether to compile, and why not if that was wanted."""
+    """Whether to compile, and the reason if a request to compile was declined."""
 
     compiled: bool
     fallback: str | None = None
@@ -56,9 +56,9 @@ def decide_compilation(
     wanted
         True, False or "auto".
     losses, windows, effects
-        The network, its windows, and what a training pass does besides its gradient.
+        The network, its windows, and the side effects of a training pass.
     hyperparameters, budget
-        From which the number of steps follows.
+        They determine the number of steps.
     on_cpu
         Whether training is on the CPU, where a C++ compiler is needed.
     excluded
@@ -94,7 +94,7 @@ def wants_compilation(
     hyperparameters: Hyperparameters,
     budget: Budget,
 ) -> bool:
-    """Return what ``compile=`` means for a network: "auto" if steps repay it."""
+    """Resolve ``compile=`` for a network; "auto" compiles if enough steps repay it."""
     if wanted != "auto":
         return bool(wanted) and windows.compiles
     size, length = hyperparameters.batch_size, windows.context_length
@@ -118,6 +118,6 @@ def repays_compiling(hyperparameters: Hyperparameters, budget: Budget) -> bool:
 
 
 def has_compiler() -> bool:
-    """Return whether torch finds a C++ compiler, which the CPU needs."""
+    """Return whether torch finds a C++ compiler, which compilation on the CPU needs."""
     names = [os.environ.get("CXX", ""), "c++", "g++", "clang++", "cl"]
     return any(name and shutil.which(name) for name in names)

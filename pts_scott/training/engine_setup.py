@@ -1,4 +1,4 @@
-"""The engine of a run: checked, compiled if that is wanted, or eager with the reason."""
+"""Setup of the engine of a run: built, compiled if requested, and checked."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from pts_scott.method.protocol import Counters
 
 @dataclass(frozen=True)
 class EngineInputs:
-    """What the engine of a run is made of.
+    """Inputs from which the engine of a run is built.
 
     Parameters
     ----------
     losses, windows, gather
-        The network, its windows, and from windows to a batch.
+        The network, its windows, and the function from windows to a batch.
     method
-        Whose steps are executed.
+        The method whose steps are executed.
     effects
-        What a training pass does besides its gradient.
+        The side effects of a training pass.
     counters
         Where gradients are counted.
     options
-        How it updates.
+        How it updates the parameters.
     processes
-        Who else computes gradients for the same steps.
+        The processes that share the work.
     scaler
-        Of mixed precision; None in full precision.
+        The scaler of mixed precision; None in full precision.
     precision
         The context of a training pass in the precision of the run.
     """
@@ -68,7 +68,7 @@ class EngineSetup:
     Parameters
     ----------
     inputs
-        What it is made of.
+        Inputs of the engine.
     must_compile
         Whether a compiled step that is wrong is an error.
     """
@@ -77,7 +77,7 @@ class EngineSetup:
         self._inputs = inputs
         self._must_compile = must_compile
         self._passes = PlainPasses(inputs.losses, inputs.gather)
-        #: Why steps that were to be compiled are not; None otherwise.
+        #: Why steps are not compiled although they should be; None otherwise.
         self.fallback: str | None = None
         self.compile_seconds = 0.0
         self.check_seconds = 0.0
@@ -89,7 +89,7 @@ class EngineSetup:
             )
 
     def make(self, compiled: bool) -> EngineParts:
-        """Make the engine of a run that begins.
+        """Make the engine of a new run.
 
         Raises
         ------
@@ -104,7 +104,7 @@ class EngineSetup:
     def make_eager(
         self, message: str, reason: str, effects: TrainingEffects | None = None
     ) -> EngineParts:
-        """Make an engine without compiled steps for the rest of a run, and say why."""
+        """Make an engine without compiled steps for the rest of a run, and warn why."""
         self._fall_back(message, reason)
         return self._build(effects or self._inputs.effects, compiled=False)
 
@@ -134,7 +134,7 @@ class EngineSetup:
                 raise
             name = inputs.losses.name
             self._fall_back(
-                f"{name} could not be compiled, so it is trained without",
+                f"{name} could not be compiled, so it is trained without compilation",
                 f"{type(error).__name__}: {one_line(error, 200)}",
             )
             return None

@@ -20,21 +20,21 @@ from pts_scott.engine.nonfinite_windows import (
 from pts_scott.errors import FaultWarning, ScottWarning
 from pts_scott.method.protocol import LoopReport
 
-DIVERGED = 100.0  # times its first size: no run has recovered from such a loss
+DIVERGED = 100.0  # times the first loss: no run has recovered from that
 NAMED = 10  # faults whose windows are searched for, which takes time
 
 
 class FaultLog:
-    """Counts the steps of a run that were skipped, and names the windows behind them.
+    """Counts the skipped steps of a run, and names the windows that caused them.
 
     Parameters
     ----------
     losses, windows
-        By which the windows behind a fault are found.
+        Used to find the windows that cause a fault.
     limit
-        Steps in a row that may be skipped before training ends.
+        Number of consecutive skipped steps after which training ends.
     may_warn
-        Whether this process is the one that gives warnings.
+        Returns whether this process issues warnings.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class FaultLog:
         Parameters
         ----------
         report
-            What it did.
+            The report of the loop.
         steps
-            Steps of the run so far, these included.
+            Steps of the run so far, including these.
         """
         finite = [not math.isnan(loss) for loss in report.losses]
         if all(finite):
-            self._in_a_row = 0 if finite else self._in_a_row  # no step proves nothing
+            self._in_a_row = 0 if finite else self._in_a_row  # unchanged without steps
             return
         self._faults += 1
         if report.rolled_back:
@@ -98,7 +98,7 @@ class FaultLog:
             )
 
     def _warn_skipped_step(self, report: LoopReport, first: int, steps: int) -> None:
-        """Warn of non-finite windows, or once that training diverges."""
+        """Warn about non-finite windows, or once about divergence."""
         if self._diverged:
             return
         number = steps - len(report.steps) + first + 1
@@ -127,8 +127,8 @@ class FaultLog:
         )
 
     def _find_windows(self, report: LoopReport, first: int) -> torch.Tensor:
-        """Find the windows behind a fault at a step of an outer loop."""
-        # The step before may be the cause, if its gradient was not checked.
+        """Find the windows that caused a fault at a step of an outer loop."""
+        # The previous step may be the cause, if its gradient was not checked.
         numbers = [s.windows for s in report.steps[max(0, first - 1) : first + 1]]
         if report.anchor_windows is not None:
             numbers.append(report.anchor_windows)
@@ -141,14 +141,14 @@ class FaultLog:
         rise = loss - self._first_loss
         if self._diverged or rise <= DIVERGED * max(abs(self._first_loss), 1.0):
             return
-        # Other windows than at first may have larger losses: evaluate the same ones.
+        # The windows of this step may have larger losses: compare on the same windows.
         now = probe_loss(self._losses, self._windows, self._probes)
         if now - self._probe_loss <= DIVERGED * max(abs(self._probe_loss), 1.0):
             return
         self._diverged = True
         self._warn(
-            f"the loss is {loss:.4g} at step {steps} and began at "
-            f"{self._first_loss:.4g}: training diverges. Lower learning_rate, or set "
+            f"the loss is {loss:.4g} at step {steps}, and was {self._first_loss:.4g} at "
+            "first: training diverges. Lower learning_rate, or set "
             "clip_gradient.",
             ScottWarning,
         )
@@ -158,7 +158,7 @@ class FaultLog:
             warnings.warn(message, category, stacklevel=4)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was counted so far."""
+        """Return the counts so far."""
         names = ("skipped", "gave_up", "_in_a_row", "_faults", "_first_loss", "_diverged")
         return {name.removeprefix("_"): getattr(self, name) for name in names}
 
@@ -170,6 +170,6 @@ class FaultLog:
             setattr(self, f"_{name}", state[name])
 
     def retry(self) -> None:
-        """Forget that training was given up: a resumed run tries again."""
+        """Clear ``gave_up``: a resumed run tries again."""
         if self.gave_up:
             self.gave_up, self._in_a_row = False, 0

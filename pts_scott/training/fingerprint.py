@@ -1,6 +1,6 @@
-"""The fingerprint of a run: model, data and settings, each a table.
+"""The fingerprint of a run: one table each for model, data and settings.
 
-A checkpoint is resumed by the run that wrote it, and by no other.
+A checkpoint can be resumed only by the run that wrote it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pts_scott.engine.losses import Losses
 from pts_scott.errors import CheckpointMismatchError
 from pts_scott.strata.partition import Strata
 
-SAMPLE = 4096  # values, windows or names that identify data
+SAMPLE = 4096  # number of values, windows or names that identify data
 
 Fingerprint = dict[str, dict[str, Any]]
 
@@ -30,7 +30,7 @@ def fingerprint_of(
     validation: WindowIndex | None,
     settings: dict[str, Any],
 ) -> Fingerprint:
-    """Return the tables of a run that begins."""
+    """Return the fingerprint of a new run."""
     parameters = {
         name: f"{str(p.dtype).removeprefix('torch.')} {list(p.shape)}"
         for name, p in losses.named_parameters()
@@ -52,7 +52,7 @@ def fingerprint_of(
 
 def _table(windows: WindowIndex) -> dict[str, Any]:
     series = windows.series
-    # Some of them, evenly spaced: reading all would take long on large data.
+    # An evenly spaced sample: reading all values would be slow on large data.
     values = series.values[
         evenly_spaced(len(series.values), SAMPLE).to(series.values.device)
     ]
@@ -102,7 +102,7 @@ def check_same_run(found: Fingerprint, expected: Fingerprint) -> None:
     Parameters
     ----------
     found, expected
-        Fingerprints of the checkpoint's run, and of the one that begins.
+        Fingerprints of the checkpoint's run, and of the new one.
 
     Raises
     ------
@@ -113,13 +113,14 @@ def check_same_run(found: Fingerprint, expected: Fingerprint) -> None:
         theirs = found.get(part, {})
         theirs = theirs if isinstance(theirs, dict) else {}
         for name in sorted({*table, *theirs}):
-            here, there = table.get(name, "not there"), theirs.get(name, "not there")
+            here, there = table.get(name, "absent"), theirs.get(name, "absent")
             if here == there:
                 continue
-            differs = f"is {there} in it and {here} here"
-            if str(here).startswith("#"):  # a digest, which means nothing to a person
-                differs = "are not those that it was written with"
+            differs = f"is {there} there and {here} here"
+            if str(here).startswith("#"):  # a digest, which is meaningless to users
+                differs = "differ from those that it was written with"
             raise CheckpointMismatchError(
-                f"the checkpoint is of another run: {part}, {name}, {differs}. Choose "
-                "another folder, or train with what it was written with."
+                f"the checkpoint belongs to another run: {part}, {name}, {differs}. "
+                "Choose another folder, or restore the model, data and settings of that "
+                "run."
             )

@@ -1,4 +1,4 @@
-"""One run at a time writes into a folder."""
+"""A lock that allows only one run at a time to write to a folder."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from filelock import FileLock, Timeout
 from pts_scott.errors import CheckpointError, FolderInUseError
 
 LOCK = ".lock"
-# What file systems without locks answer; there, two runs are not distinguished. A lock
-# that is a mere file would outlive a killed run and keep it from being resumed.
+# Errors of file systems without locks; there, a second run is not detected. A plain file
+# as a lock would outlive a killed run and prevent it from being resumed.
 NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 @contextmanager
 def locked_folder(folder: str | Path) -> Iterator[None]:
-    """Keep other runs from writing into a folder; the lock ends with its process.
+    """Prevent other runs from writing to a folder; the lock ends with its process.
 
     Raises
     ------
     FolderInUseError
-        If another run holds it.
+        If another run holds the lock.
     CheckpointError
         If nothing can be written there.
     """
@@ -49,7 +49,7 @@ def locked_folder(folder: str | Path) -> Iterator[None]:
 
 
 def not_written(path: str | Path, error: OSError, before: str = "") -> CheckpointError:
-    """Return the error of a checkpoint that cannot be written."""
+    """Return the error for a checkpoint that cannot be written."""
     return CheckpointError(
         f"a checkpoint cannot be written to {path}: {error.strerror or error}{before}. "
         "Make room, or choose another folder."

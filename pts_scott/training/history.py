@@ -45,7 +45,7 @@ class History:
             column.append(row.get(name, 0 if name in COUNTS else math.nan))
 
     def extend(self, **row: float) -> None:
-        """Update the latest row with what was spent without making a step."""
+        """Update values of the latest row."""
         if len(self):
             for name, value in row.items():
                 self._columns[name][-1] = value
@@ -67,7 +67,7 @@ class History:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue after saved rows."""
+        """Restore saved rows."""
         self.compile_seconds = state["compile_seconds"]
         for name, values in state["columns"].items():
             column = array(self._columns[name].typecode)

@@ -1,4 +1,4 @@
-"""Several processes join one run: same model, same data, same step."""
+"""Joining of several processes in one run: same model, same data, same step."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pts_scott.training.runner import OuterLoopRunner
 def join_processes(
     runner: OuterLoopRunner, fingerprint: Fingerprint, stop_requested: Callable[[], bool]
 ) -> ProcessGroup:
-    """Return the process group, once all processes are found to train the same run.
+    """Check that all processes train the same run, and return the process group.
 
     Parameters
     ----------
     runner
         The run of this process; its generators become those of the first process.
     fingerprint
-        What all processes must have in common.
+        The fingerprint that all processes must share.
     stop_requested
-        Whether this process was asked to stop, which it tells the others.
+        Returns whether this process was asked to stop, which the others are told.
 
     Raises
     ------
@@ -41,17 +41,17 @@ def join_processes(
     for rank, other in enumerate(group.gather(fingerprint)):
         if other != fingerprint:
             raise ProcessError(
-                f"process {rank} trains another model, or on other data, than "
-                f"process {group.rank}; start all with the same script and data."
+                f"process {rank} has a different model or different data than process "
+                f"{group.rank}; start all with the same script and data."
             )
     counters = list(astuple(state.counters))
     if any(other != counters for other in group.gather(counters)):
         raise ProcessError(
-            "the processes do not begin at the same step: some have found a "
-            "checkpoint, and others another one, or none. All hosts must share the "
-            "checkpoint folder."
+            "the processes do not start at the same step: they found different "
+            "checkpoints, or some found none. All hosts must share the checkpoint "
+            "folder."
         )
-    # Without a given seed, each process drew its own: the first one's counts.
+    # Without a given seed, each process drew one: use that of the first.
     generators = runner.generators
     generators.load_state_dict(group.gather(generators.state_dict())[0])
     offset_global_seed(group.rank)  # dropout masks differ

@@ -18,12 +18,12 @@ from pts_scott.training.trainer_checks import MIXED, lightning_accelerator
 
 
 class LightningOptions:
-    """A user's ``trainer_kwargs``, with the questions that a run has about them.
+    """A user's ``trainer_kwargs``, and the properties of them that a run needs.
 
     Parameters
     ----------
     given
-        Checked by `check_trainer_kwargs`.
+        The arguments, as returned by `check_trainer_kwargs`.
     """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
@@ -71,7 +71,7 @@ class LightningOptions:
         max_epochs
             Epochs; None for no limit.
         callbacks
-            The user's and our own.
+            Callbacks of the user and of this package.
         files
             How checkpoints are written, unless the user has a plugin for that.
         validates

@@ -51,7 +51,7 @@ class OuterLoopModule(pl.LightningModule):
     validation
         Windows for ``val_loss``; None for no validation.
     fingerprint
-        What distinguishes this run from others, for its checkpoints.
+        Fingerprint of the run, for its checkpoints.
     compile_fallback
         Why steps are not compiled although they should be; None otherwise.
     """
@@ -103,7 +103,7 @@ class OuterLoopModule(pl.LightningModule):
 
     @property
     def processes(self) -> Processes:
-        """Who trains this network together."""
+        """The processes that train this network."""
         return self.runner.processes
 
     @property
@@ -129,12 +129,12 @@ class OuterLoopModule(pl.LightningModule):
     # -- outer loops -------------------------------------------------------------------
 
     def outer_loops(self) -> Iterator[int]:
-        """Yield outer loops until the epoch is full: Lightning's data."""
+        """Yield outer loops until the epoch is complete, as the data of Lightning."""
         while not self.epoch_is_full():
             yield self.state.counters.outer
 
     def epoch_is_full(self) -> bool:
-        """Return whether no outer loop is left to do in this epoch."""
+        """Return whether no outer loop is left in this epoch."""
         return self._steps_left() <= 0 or not self.runner.budget_allows_loop()
 
     def _steps_left(self) -> int:
@@ -176,13 +176,13 @@ class OuterLoopModule(pl.LightningModule):
             self.state.scheduler_loss = train_loss
         if self._should_log():
             self._logged = time.perf_counter()
-            # Callbacks take a non-finite loss for the end of training; it was skipped.
+            # A non-finite loss would make callbacks end training; its step was skipped.
             if not math.isnan(self.state.train_loss):
                 self.log("train_loss", self.state.train_loss, prog_bar=True, batch_size=1)
             self.log("done", self.spent(), prog_bar=True, batch_size=1)
 
     def _advance_lightning(self, steps: int) -> None:
-        """Tell Lightning and schedulers of steps that the optimizer did not make."""
+        """Count steps that the optimizer did not make, for Lightning and schedulers."""
         if steps:
             self.trainer.optimizers[0]._opt_called = True  # type: ignore[attr-defined]
         progress = (
@@ -193,10 +193,10 @@ class OuterLoopModule(pl.LightningModule):
             part.completed += steps
 
     def _should_log(self) -> bool:
-        """Return whether to log now: Lightning's log takes as long as a small step.
+        """Return whether to log now; Lightning's log takes as long as a small step.
 
-        A logger or a callback gets every outer loop; a progress bar, which is for a
-        person, the last in an epoch and some of the others.
+        Every outer loop is logged for a logger or a callback; for a progress bar only
+        the last one in an epoch and some of the others.
         """
         return not (
             time.perf_counter() - self._logged < LOG_SECONDS
@@ -237,7 +237,7 @@ class OuterLoopModule(pl.LightningModule):
     def _start_engine(self) -> None:
         optimizer = self.optimizers()
         assert not isinstance(optimizer, list)
-        # Of mixed precision; it is Lightning's, and keeps its state in the checkpoints.
+        # Lightning's scaler of mixed precision; its state is part of the checkpoints.
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
         if scaler is not None:
             scaler.scale(torch.ones((), device=self.device))  # it is initialised lazily
@@ -291,10 +291,10 @@ class OuterLoopModule(pl.LightningModule):
             self.trainer.should_stop = True
 
     def _skip_epochs(self) -> int:
-        """Skip epochs whose steps were made by an anchor of this one.
+        """Skip epochs whose steps were all made within this one.
 
-        An anchor's inner steps are not cut where an epoch ends. Callbacks and schedulers
-        would take an epoch without a step for one without progress.
+        The end of an epoch does not interrupt the inner steps of an anchor. To callbacks
+        and schedulers, an epoch without a step would look like one without progress.
         """
         progress = self.trainer.fit_loop.epoch_progress
         total, current = progress.total, progress.current
@@ -328,7 +328,7 @@ class OuterLoopModule(pl.LightningModule):
         self.state.history.extend(val_loss=value)
         self.state.scheduler_loss = value
         self.runner.output.offer_validated(value)
-        is_shared = self.processes.size > 1  # the value is equal; Lightning wants to know
+        is_shared = self.processes.size > 1  # all processes have the same value
         self.log("val_loss", value, prog_bar=True, batch_size=1, sync_dist=is_shared)
 
     def on_validation_end(self) -> None:
@@ -338,7 +338,7 @@ class OuterLoopModule(pl.LightningModule):
         self.finish()
 
     def finish(self) -> None:
-        """Stop the clock, and leave the parameters that training returns."""
+        """Stop the clock, and restore the parameters that training returns."""
         self.clock.stop()
         self.runner.output.restore()
 
@@ -359,14 +359,14 @@ class OuterLoopModule(pl.LightningModule):
         own = {"fingerprint": self.fingerprint, "between": self._between}
         checkpoint[KEY] = {**state, **own}
         if self._between:
-            # The loop that Lightning has made ready has not begun.
+            # The loop that Lightning marked as ready has not started.
             loops = checkpoint["loops"]["fit_loop"]
             for part in loops["epoch_loop.batch_progress"].values():
                 if isinstance(part, dict):
                     part["ready"] = part["completed"]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Resume a run; whatever ended it before, it has not ended now."""
+        """Resume a run, regardless of why it ended before."""
         with intact_checkpoint():
             check_shapes(self, checkpoint["state_dict"])
             self.state.load_state_dict(checkpoint[KEY], self._rank())
@@ -374,7 +374,7 @@ class OuterLoopModule(pl.LightningModule):
         self.runner.faults.retry()
 
     def restore(self, checkpoint: dict[str, Any]) -> None:
-        """Take the result of a run that is not trained any further."""
+        """Load the result of a run that needs no further training."""
         with intact_checkpoint():
             check_shapes(self, checkpoint["state_dict"])
             self.state.load_state_dict(checkpoint[KEY], self._rank())  # buffers' shapes

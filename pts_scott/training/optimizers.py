@@ -63,7 +63,7 @@ def check_optimizer(given: Any, arguments: Mapping[str, Any]) -> Any:
     """
     if isinstance(given, Optimizer):
         raise ArgumentError(
-            "optimizer is an optimizer already; pass its class, e.g. "
+            "optimizer is an instance of an optimizer; pass its class, e.g. "
             "optimizer=torch.optim.AdamW, or a function that makes one, e.g. "
             "optimizer=lambda parameters: torch.optim.RMSprop(parameters, lr=1e-3)."
         )
@@ -72,7 +72,7 @@ def check_optimizer(given: Any, arguments: Mapping[str, Any]) -> Any:
     if given in UNSUPPORTED:
         raise ArgumentError(
             f"optimizer={given.__name__} cannot be used: it needs a closure, or sparse "
-            f"gradients. Known are: {', '.join(OPTIMIZERS)}."
+            f"gradients. Known names: {', '.join(OPTIMIZERS)}."
         )
     if _is_class(given):
         accepted = inspect.signature(given).parameters
@@ -80,7 +80,7 @@ def check_optimizer(given: Any, arguments: Mapping[str, Any]) -> Any:
         if refused:
             raise ArgumentError(
                 f"{refused[0]}={arguments[refused[0]]!r} does not apply to "
-                f"{given.__name__}, which takes no {_OPTIONS[refused[0]]}; leave it out."
+                f"{given.__name__}, which takes no {_OPTIONS[refused[0]]}; omit it."
             )
         return given
     if arguments:
@@ -113,7 +113,7 @@ def make_optimizer(
     parameters
         The parameters to train.
     learning_rate, weight_decay
-        Options of an optimizer given by name or class.
+        Options of an optimizer that is given by name or class.
     fusable
         Whether torch's fused kernels may be used.
 

@@ -1,4 +1,4 @@
-"""The plan of a run: everything it is told, besides network and windows."""
+"""The plan of a run: all of its settings, except for network and windows."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Plan:
     output
         "last", "sampled" or "best".
     clip_gradient
-        Largest norm of an update; None for no clipping.
+        Maximum norm of an update; None for no clipping.
     make_optimizer, make_scheduler
         Factories; None for no scheduler.
     skip_limit
-        Non-finite steps in a row after which training ends.
+        Number of consecutive non-finite steps after which training ends.
     compiled
         Whether steps are to be compiled.
     must_compile

@@ -1,4 +1,4 @@
-"""Which checkpoint a run resumes from."""
+"""The choice of the checkpoint from which a run resumes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pts_scott.training.run_state import KEY
 def checkpoint_to_resume(
     checkpoints: Checkpoints | None, resume: bool, module: OuterLoopModule
 ) -> Path | None:
-    """Return the checkpoint that Lightning resumes from; None to start anew.
+    """Return the checkpoint that Lightning resumes from; None to start from scratch.
 
-    The result of a run that is finished is loaded into the module at once.
+    The result of a finished run is loaded into the module immediately.
 
     Raises
     ------

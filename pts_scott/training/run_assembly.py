@@ -1,4 +1,4 @@
-"""One run, put together: what is trained, on what, and how."""
+"""Assembly of one run: network, windows, strata, plan and fingerprint."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RunAssembly:
         if self.effects.buffers and self._options.is_distributed:
             raise ModelError(
                 f"{losses.name} changes its buffers while it trains, and they would "
-                "differ between processes; train it in one."
+                "differ between processes; train it in a single process."
             )
 
     def make_module(
@@ -111,8 +111,8 @@ class RunAssembly:
         if method.uses_anchor and anchor < numbers.batch_size:
             warnings.warn(
                 f"an anchor of {len(strata)} strata x anchor_batch_size="
-                f"{numbers.anchor_batch_size} rests on fewer windows than a mini-batch "
-                f"of {numbers.batch_size}, and its noise stays for all its inner steps: "
+                f"{numbers.anchor_batch_size} averages fewer windows than a mini-batch "
+                f"of {numbers.batch_size}, and its noise affects all its inner steps: "
                 "raise anchor_batch_size, or choose a finer stratifier.",
                 ScottWarning,
                 stacklevel=5,
@@ -155,7 +155,7 @@ class RunAssembly:
         return scheduler
 
     def _decisive_settings(self) -> dict[str, Any]:
-        """Return what a resumed run must have in common with the one before."""
+        """Return the settings that a resumed run must share with the original one."""
         trainer = self._trainer
         optimizer, scheduler = trainer.optimizer, trainer.scheduler
         if trainer.checkpoint is not None and not isinstance(optimizer, str):

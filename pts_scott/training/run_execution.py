@@ -1,4 +1,4 @@
-"""One run, executed: Lightning, checkpoints, signals, and lost processes."""
+"""Execution of one run: Lightning, checkpoints, signals, and lost processes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class RunExecution:
-    """Lightning's trainer for one run, and what surrounds its fit.
+    """Lightning's trainer for one run, with checkpoints and signals.
 
     Parameters
     ----------
     trainer
         The options.
     module
-        The run. The result of a finished one is loaded into it at once.
+        The run. The result of a finished one is loaded into it immediately.
 
     Raises
     ------

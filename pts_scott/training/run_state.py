@@ -1,4 +1,4 @@
-"""The state of a run: what its rest depends on and Lightning does not keep."""
+"""The state of a run: everything to resume it that Lightning does not save."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from pts_scott.training.clock import Stopwatch
 from pts_scott.training.fault_log import FaultLog
 from pts_scott.training.history import History
 
-KEY = "pts_scott"  # of our own part in Lightning's checkpoints
+KEY = "pts_scott"  # key of this package's part in Lightning's checkpoints
 FORMAT = 2
-#: The entries of that part and their types, besides format and version.
+#: The entries of that part and their types, except format and version.
 STATE: dict[str, type | tuple[type, ...]] = {
     "fingerprint": dict,
     "between": bool,
@@ -56,11 +56,11 @@ class RunState:
     losses, is_stateful
         The network, and whether its buffers change in training.
     method, generators
-        What draws windows, and the streams of random numbers.
+        The method, which draws windows, and the streams of random numbers.
     output
         Which parameters training returns.
     faults, history
-        What went wrong, and one row per outer loop.
+        The skipped steps, and one row per outer loop.
     budget
         When training ends.
     """
@@ -82,9 +82,9 @@ class RunState:
         self.faults, self.history = faults, history
         self.counters = Counters()
         self.clock = Stopwatch()
-        #: Whether the run has come to its end; a checkpoint says so.
+        #: Whether the run has finished, as recorded in its checkpoint.
         self.finished = False
-        #: The loss by which a scheduler has yet to decide, and that of the last loop.
+        #: The loss for the scheduler's next decision, and that of the last loop.
         self.scheduler_loss: float | None = None
         self.train_loss = math.nan
         #: Read from a checkpoint, and used once training starts.
@@ -141,12 +141,12 @@ class RunState:
             return not self._budget.allows(*spent, count, cost)
 
     def is_same_end(self, state: dict[str, Any]) -> bool:
-        """Return whether a checkpoint is of a run that ended with the same budget."""
+        """Return whether the run of a checkpoint ended with the same budget."""
         return bool(state["finished"]) and state["budget"] == list(astuple(self._budget))
 
 
 def check_shapes(network: torch.nn.Module, state: dict[str, Any]) -> None:
-    """Raise if a checkpoint's parameters have other shapes than the network's."""
+    """Raise if the shapes of a checkpoint's parameters differ from the network's."""
     for name, parameter in network.named_parameters():
         if state[name].shape != parameter.shape:
             raise ValueError(f"{name} has shape {tuple(state[name].shape)}")
@@ -154,7 +154,7 @@ def check_shapes(network: torch.nn.Module, state: dict[str, Any]) -> None:
 
 @contextmanager
 def intact_checkpoint() -> Iterator[None]:
-    """Raise one error for whatever reading an altered checkpoint leads to.
+    """Raise one type of error for any failure to read an altered checkpoint.
 
     Raises
     ------
@@ -166,6 +166,6 @@ def intact_checkpoint() -> Iterator[None]:
         raise
     except Exception as error:
         raise DamagedCheckpointError(
-            f"the checkpoint does not hold what was written ({cause(error)}); it was "
-            "changed since then. Remove it to start again."
+            f"the contents of the checkpoint are invalid ({cause(error)}); it was "
+            "changed after it was written. Remove it to start again."
         ) from error

@@ -36,20 +36,20 @@ from pts_scott.training.window_errors import named_window_errors
 
 
 class OuterLoopRunner:
-    """What a run is made of, and its outer loops one by one.
+    """The parts of a run, and the execution of its outer loops.
 
     Parameters
     ----------
     losses, effects
-        The window losses of the network, and what a training pass does besides.
+        The window losses of the network, and the side effects of a training pass.
     windows, strata
-        What to train on; ``strata`` is None for methods without.
+        The windows to train on; ``strata`` is None for methods that use none.
     plan
         Method, budgets and output.
     generators
         The streams of random numbers.
     history
-        Where each outer loop writes its row.
+        The table to which each outer loop adds a row.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class OuterLoopRunner:
             plan.budget,
         )
         self.faults = faults
-        #: Steps that compiled functions made, and not the optimizer.
+        #: Steps made by compiled functions instead of the optimizer.
         self.compiled_steps = 0
         self.setup: EngineSetup | None = None
         self._parts: EngineParts | None = None
@@ -141,14 +141,14 @@ class OuterLoopRunner:
         scaler: torch.amp.GradScaler | None,
         precision: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        """Make and check the engine, and resume where a checkpoint ended.
+        """Make and check the engine, and restore the state of a checkpoint.
 
         Parameters
         ----------
         options
-            How it updates.
+            How it updates the parameters.
         scaler
-            Of mixed precision; None in full precision.
+            The scaler of mixed precision; None in full precision.
         precision
             The context of a training pass in the precision of the run.
         """
@@ -175,7 +175,7 @@ class OuterLoopRunner:
         return self.windows.gather(numbers, self.losses.fields)
 
     def _use(self, parts: EngineParts, state: dict[str, Any]) -> None:
-        """Train with an engine from now on."""
+        """Use an engine for the next steps."""
         parts.wrapper.load_state_dict(state)
         self._parts = parts
         self._algorithm = Algorithm(
@@ -188,7 +188,7 @@ class OuterLoopRunner:
         )
 
     def engine_state(self) -> dict[str, Any]:
-        """Return what the engine's next outer loop depends on."""
+        """Return the state of the engine."""
         return {} if self._parts is None else self._parts.wrapper.state_dict()
 
     def check_attributes(self) -> None:
@@ -207,7 +207,7 @@ class OuterLoopRunner:
     def _train_eagerly(
         self, message: str, reason: str, effects: TrainingEffects | None = None
     ) -> None:
-        """Use no compiled step from now on, and say why."""
+        """Use no compiled steps from now on, and warn why."""
         assert self.setup is not None
         state = self.engine_state()
         self._use(self.setup.make_eager(message, reason, effects), state)
@@ -222,7 +222,7 @@ class OuterLoopRunner:
         step_size
             α_t.
         steps_left_in_epoch
-            After which steps that no anchor ties together end.
+            Steps after which an outer loop without an anchor ends.
         """
         assert self._algorithm is not None
         parts, counters, begun = (
@@ -259,9 +259,10 @@ class OuterLoopRunner:
 
     @contextmanager
     def _noticed_draws(self) -> Iterator[None]:
-        """Notice a network that draws random numbers for some windows only.
+        """Detect a network that draws random numbers for some windows only.
 
-        No probe has met them, so the two passes of an inner step saw different numbers.
+        No probe had such a window, so the two passes of an inner step drew different
+        numbers.
         """
         if self.parts.engine.gradients.stochastic or not self.method.uses_anchor:
             yield
@@ -273,14 +274,14 @@ class OuterLoopRunner:
         if drawn:
             self._train_eagerly(
                 f"{self.losses.name} draws random numbers for some windows, which was "
-                f"not noticed before step {self.state.counters.steps}",
-                "up to here the two passes of an inner step saw different ones, from "
-                "here on they see the same, without compilation",
+                f"detected only at step {self.state.counters.steps}",
+                "until now the two passes of an inner step used different numbers; from "
+                "now on they use the same, without compilation",
                 self.effects._replace(random=drawn),
             )
 
     def record(self, report: LoopReport, epoch: int) -> float | None:
-        """Write the row of an outer loop into the history.
+        """Add the row of an outer loop to the history.
 
         Returns
         -------
@@ -297,7 +298,7 @@ class OuterLoopRunner:
             "seconds": state.clock.seconds,
             "skipped": self.faults.skipped,
         }
-        if not report.steps:  # an anchor, then a budget at its end or a length of zero
+        if not report.steps:  # the budget ended after the anchor, or the length was zero
             state.history.extend(**spent)
             return None
         state.history.add(

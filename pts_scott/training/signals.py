@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first ends training gracefully, the second at once."""
+"""Ctrl-C and SIGTERM: the first ends training gracefully, the second immediately."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Stop = Callable[[], None]
 
 @contextmanager
 def interruptible(stop: Stop) -> Iterator[None]:
-    """Let the first Ctrl-C call ``stop``, and the second interrupt.
+    """Make the first Ctrl-C call ``stop``, and the second interrupt.
 
-    Nothing changes outside the main thread, which alone receives signals, nor where
-    Ctrl-C is ignored, as by a program that was started in the background.
+    Nothing changes outside the main thread, because other threads receive no signals,
+    or if Ctrl-C is ignored, as in a program that was started in the background.
     """
     before = signal.getsignal(signal.SIGINT)
     if not _is_handled(signal.SIGINT):
@@ -33,11 +33,11 @@ def interruptible(stop: Stop) -> Iterator[None]:
 
 
 def stop_on_termination(stop: Stop) -> None:
-    """Let the first SIGTERM call ``stop``, and the second end the process.
+    """Make the first SIGTERM call ``stop``, and the second end the process.
 
-    Batch systems send it some time before they kill. Call this after Lightning has
+    Batch systems send it some time before they kill a job. Call this after Lightning has
     installed its own handler, in which processes would wait for each other in the middle
-    of a step; Lightning restores the handler before its own when its trainer ends.
+    of a step; Lightning restores the previous handler when its trainer ends.
     """
     if _is_handled(signal.SIGTERM):
         _handle(signal.SIGTERM, "SIGTERM", stop, signal.SIG_DFL)
@@ -58,7 +58,7 @@ def _handle(
         signal.signal(number, afterwards)
         logger.warning(
             "%s: training ends with the current outer loop and returns its result; a "
-            "second one ends it at once.",
+            "second one ends it immediately.",
             name,
         )
         stop()

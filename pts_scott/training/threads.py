@@ -1,8 +1,8 @@
-"""How many CPU threads to train with.
+"""The number of CPU threads for training.
 
-Small operators gain nothing from a second thread, and wait for each other when other
-programs use the machine: on two busy cores, two threads were measured to be between 1.3
-and 100 times slower than one, and at best 1.6 times faster on idle ones.
+Small operators gain nothing from a second thread, and threads wait for each other when
+other programs use the machine: two threads were measured to be between 1.3 and 100 times
+slower than one on two busy cores, and at best 1.6 times faster on idle ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LARGE_STEP = 1e8  # parameters × windows (× steps of a recurrent layer)
 
 
 def is_large_step(network: nn.Module, batch_size: int, context_length: int) -> bool:
-    """Return whether arithmetic takes most of a step's time, and not overhead."""
+    """Return whether arithmetic, not overhead, takes most of a step's time."""
     known = (p for p in network.parameters() if not is_lazy(p))
     work = batch_size * sum(p.numel() for p in known)
     return work * (context_length if is_recurrent(network) else 1) >= LARGE_STEP
@@ -33,7 +33,7 @@ def is_recurrent(network: nn.Module) -> bool:
 def choose_threads(network: nn.Module, batch_size: int, context_length: int) -> int:
     """Return a number of threads that is never far from the best.
 
-    OMP_NUM_THREADS is respected. Otherwise one, but half of the cores where there are
+    OMP_NUM_THREADS takes precedence. Otherwise one, or half of the cores if there are
     more than two and a step is large enough to share.
     """
     if os.environ.get("OMP_NUM_THREADS"):
@@ -53,7 +53,7 @@ def available_cores() -> int:
 def thread_limit(
     threads: int | str, network: nn.Module, batch_size: int, context_length: int
 ) -> AbstractContextManager[None]:
-    """Return the context that a user's ``threads=`` means for a network."""
+    """Return the context manager for a user's ``threads=`` and a network."""
     if isinstance(threads, str):  # "auto"
         threads = choose_threads(network, batch_size, context_length)
     return limited_threads(threads)
@@ -61,7 +61,7 @@ def thread_limit(
 
 @contextmanager
 def limited_threads(number: int) -> Iterator[None]:
-    """Use that many threads, and the old number again on exit."""
+    """Set the number of threads, and restore the old number on exit."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:

@@ -1,4 +1,4 @@
-"""ScottTrainer: what users configure and hand to an estimator."""
+"""ScottTrainer: the trainer that users configure and pass to an estimator."""
 
 from __future__ import annotations
 
@@ -89,19 +89,20 @@ class ScottTrainer:
     anchor_batch_size
         b, windows from each stratum for an anchor (or a stratified step).
     inner_steps
-        K, the most inner steps between two anchors.
+        K, maximum number of inner steps between two anchors.
     inner_length
         "fixed": Algorithm 2's K; "geometric": Algorithm 1's random length with mean
         B. Algorithm 1 as in the paper has gamma=None.
     gamma
-        γ, early stop of the inner loop when ‖v(t,k)‖² ≤ γ‖v(t,0)‖²; None for none.
+        γ, early stop of the inner loop when ‖v(t,k)‖² ≤ γ‖v(t,0)‖²; None to disable
+        it.
     coefficient
         c of the control variate: 1 is the paper's method, 0 the plain optimizer;
         "linear" goes from 1 to 0 as the budget is used up.
     epochs, num_batches_per_epoch
-        Epochs, and steps per epoch. An anchor's inner steps are not cut where an epoch
-        ends: epochs shorter than ``inner_steps`` that end within them are counted, but
-        have no validation of their own. With epochs=None a budget ends training.
+        Epochs, and steps per epoch. The end of an epoch does not interrupt the inner
+        steps of an anchor: epochs shorter than ``inner_steps`` that end within them are
+        counted, but not validated. With epochs=None a budget ends training.
     time_budget
         Seconds of training: sampling, anchors, both passes and updates; neither
         evaluation nor compilation.
@@ -111,28 +112,28 @@ class ScottTrainer:
         "last" parameters; "sampled": a snapshot drawn with probability ∝ α_t·B, as
         the paper returns; "best" on ``validation_data``.
     clip_gradient
-        Largest norm of an update; None for no clipping.
+        Maximum norm of an update; None for no clipping.
     device
-        "auto" (CUDA where there is one), "cpu", "cuda", "cuda:1", or any accelerator
-        that torch reports as available and Lightning knows, as "mps".
+        "auto" (CUDA if available), "cpu", "cuda", "cuda:1", or any accelerator that torch
+        reports as available and Lightning supports, such as "mps".
     compile
-        Whether to compile the steps; "auto" where the number of steps repays it. A
+        Whether to compile the steps; "auto" to do so if the number of steps repays it. A
         network is compiled as it is when training starts: later changes of its
-        attributes by a callback are not seen.
+        attributes by a callback have no effect.
     threads
-        CPU threads; "auto": OMP_NUM_THREADS if it is set, otherwise one, or half of
-        more than two cores if steps are large.
+        CPU threads; "auto": OMP_NUM_THREADS if it is set, otherwise one, or half of the
+        cores if there are more than two and steps are large.
     seed
         Seed of everything random; None for a new one each time.
     trainer_kwargs
-        Handed to ``lightning.Trainer``: callbacks, logger, strategy, …
+        Arguments of ``lightning.Trainer``: callbacks, logger, strategy, …
     checkpoint
         A folder for checkpoints, written every ten minutes and at the end, or
         ``Checkpoints(folder, minutes=10)`` with other settings; None for none.
     resume
         Whether to resume from the checkpoint in that folder, if there is one: the run
-        then ends as it would have without the interruption, to the bit on the CPU. A
-        finished run is read and not trained again, unless its budget is now larger.
+        then ends as it would have without the interruption, bit-identical on the CPU. A
+        finished run is loaded and not trained again, unless its budget is now larger.
     skip_limit
         A step whose loss or gradient is non-finite is skipped, with a warning that names
         its windows, and the next anchor is drawn; after this many in a row training
@@ -252,7 +253,7 @@ class ScottTrainer:
                 "resume=True needs a folder to resume from: checkpoint='runs/traffic'."
             )
         self.skip_limit = whole_number("skip_limit", skip_limit)
-        # Callbacks that remember what they have seen; a second run starts anew.
+        # Callbacks have state; a second run starts with fresh copies.
         self._fresh = [
             (callback, copy.deepcopy(vars(callback)))
             for callback in self._lightning_options.callbacks
@@ -274,7 +275,7 @@ class ScottTrainer:
         given: dict[str, Any] = dict(self.given_arguments)  # type: ignore[attr-defined]
         if "optimizer" in given:
             given["optimizer"] = serialisable(given["optimizer"])
-        if isinstance(given.get("device"), torch.device):  # which GluonTS can't write
+        if isinstance(given.get("device"), torch.device):  # GluonTS cannot serialise it
             given["device"] = str(given["device"])
         return (), given
 
@@ -305,7 +306,7 @@ class ScottTrainer:
     ) -> None:
         """Train a network in place.
 
-        Estimators call this; call it yourself to train a network of your own.
+        Estimators call this; call it yourself to train a custom network.
 
         Parameters
         ----------
@@ -344,7 +345,7 @@ class ScottTrainer:
 
     @property
     def budget(self) -> Budget:
-        """What a run may use."""
+        """Limits of a run."""
         steps = None if self.epochs is None else self.epochs * self.num_batches_per_epoch
         return Budget(steps, self.time_budget, self.gradient_budget)
 

@@ -23,7 +23,7 @@ from pts_scott.strata.policy import Policy
 #: Lightning's names for passes in half precision.
 MIXED = ("16-mixed", "bf16-mixed")
 
-# Arguments that ScottTrainer decides and not Lightning, and how.
+# Arguments of Lightning that ScottTrainer sets, and what to use instead.
 DECIDED_HERE = {
     "accelerator": "use device=",
     "max_epochs": "use epochs=",
@@ -59,7 +59,7 @@ def check_validation(
 
 
 def check_trainer_kwargs(given: Any) -> dict[str, Any]:
-    """Return ``trainer_kwargs`` as a dict, if they are Lightning's to decide."""
+    """Return ``trainer_kwargs`` as a dict; raise if ScottTrainer sets one of them."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -111,7 +111,7 @@ def check_other_writers(
 
 
 def resolve_device(device: str | torch.device) -> torch.device:
-    """Return the device that is meant, if it is available."""
+    """Return the requested device, if it is available."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -142,7 +142,7 @@ def available_accelerators() -> list[str]:
 
 
 def lightning_accelerator(device: torch.device) -> str:
-    """Return Lightning's name of a device's type.
+    """Return Lightning's name for a device's type.
 
     Raises
     ------
@@ -166,12 +166,12 @@ def optional(check: Callable[..., Any], name: str, value: Any, **limits: Any) ->
 
 
 def check_gamma(gamma: Any) -> float | None:
-    """Return γ, if it can stop an inner loop early."""
+    """Return γ if it is valid."""
     value: float | None = optional(real_number, "gamma", gamma)
     if value is not None and value >= 1:
         raise ArgumentError(
             f"gamma={gamma!r}: expected less than 1; otherwise the first inner step "
-            "meets it, and every step would need an anchor of its own."
+            "meets it, and every step would need its own anchor."
         )
     return value
 

@@ -65,7 +65,7 @@ def test_numbers_are_checked():
     for value in (-1, math.nan, math.inf, "1", True):
         with pytest.raises(ArgumentError, match="number of at least 0"):
             real_number("x", value)
-    with pytest.raises(ArgumentError, match="more than 0 and at most 1"):
+    with pytest.raises(ArgumentError, match="greater than 0 and at most 1"):
         real_number("x", 0, maximum=1, exclusive=True)
     with pytest.raises(ArgumentError, match="True or False"):
         switch("flag", 1)

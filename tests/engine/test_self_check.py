@@ -623,7 +623,7 @@ class WarmsUp(Linear):
 
 
 def test_a_network_that_counts_is_not_compiled():
-    with pytest.warns(ScottWarning, match="changes attributes of its own"):
+    with pytest.warns(ScottWarning, match="changes its own attributes"):
         fit(WarmsUp(), compile=True)
 
 

@@ -7,7 +7,7 @@ import yaml
 from helpers.experiments import replace_in_config
 
 from pts_scott.errors import ConfigError
-from pts_scott.experiments.config_files import compose, load_experiment
+from pts_scott.experiments.config_files import compose, load_experiment, plain_message
 
 
 def test_options_override_values_at_any_depth(small_config):
@@ -52,7 +52,7 @@ def test_later_values_win_and_a_file_replaces_the_whole_section(tmp_path):
         ({"optimizers": {"SGD": {"learning_rte": 1}}}, "Did you mean 'learning_rate'"),
         ({"optimizers": {"SGD": 3}}, "optimizers.SGD=3: expected keys with values"),
         ({"optimizers": {}}, "optimizers is empty"),
-        ({"time_budget": 0}, "time_budget=0.0: expected a number of more than 0"),
+        ({"time_budget": 0}, "time_budget=0.0: expected a number greater than 0"),
         ({"gradient_budget": 0}, "gradient_budget=0: expected a whole number"),
         ({"gradient_budget": None}, "both null"),
         ({"batch_size": "many"}, "batch_size: Expected a int. Got value: many"),
@@ -84,11 +84,22 @@ def test_errors_name_the_mistake_and_the_nearest_key(small_config, change, messa
         (["--data.contxt_length", "3"], "Did you mean 'data.context_length'"),
         (["--optimizers.SGD.learning_rte", "3"], "Did you mean 'learning_rate'"),
         (["--optimizers.SGD.learning_rate", "x"], "learning_rate: Expected a float"),
+        (["--zzz", "3"], "no option --zzz. --help lists all options."),
     ],
 )
 def test_errors_name_the_nearest_option(small_config, options, message):
     with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
         load_experiment(small_config, options)
+
+
+def test_parser_messages_about_unions_are_shortened():
+    message = (
+        'Parser key "time_budget":\n  Does not validate against any of the Union subtypes\n'
+        "  Subtypes: [float, NoneType]\n  Errors:\n    - Expected a float\n"
+        "    - Expected a NoneType\n  Given value type: str\n  Given value: abc"
+    )
+    expected = "time_budget: expected one of float, null; given: abc"
+    assert plain_message(ValueError(message)) == expected
 
 
 def test_errors_name_unreadable_files(tmp_path):

@@ -31,7 +31,7 @@ def quiet_trainer(**kwargs: Any) -> ScottTrainer:
 
 
 class TinyNetwork(nn.Module):
-    """A small nonlinear network with one loss a window."""
+    """A small nonlinear network with one loss per window."""
 
     def __init__(self, context_length: int = 6, prediction_length: int = 2) -> None:
         super().__init__()

@@ -45,7 +45,7 @@ def test_a_crash_while_writing_leaves_the_one_before(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(torch, "save", half)
-    with pytest.raises(CheckpointError, match="No space left.*the one before is kept"):
+    with pytest.raises(CheckpointError, match="No space left.*the previous one is kept"):
         write({"a": 1}, path)
     assert path.read_bytes() == before
     assert sorted(os.listdir(tmp_path)) == [".lock", "last.ckpt"]
@@ -80,8 +80,8 @@ def test_a_folder_that_is_a_file_is_reported_before_training(tmp_path):
     with pytest.warns(ScottWarning) as caught:
         run(checkpoint=Checkpoints(folder))
     first, last = (str(warning.message) for warning in caught)
-    assert first.endswith("choose another folder. Training begins.")
-    assert last.endswith("choose another folder. Training continues without.")
+    assert first.endswith("choose another folder. Training starts anyway.")
+    assert last.endswith("choose another folder. Training continues without checkpoints.")
     with pytest.raises(CheckpointError, match="cannot be written.*choose another folder"):
         run(crash=0, checkpoint=Checkpoints(folder, on_error="stop"))
 
@@ -117,10 +117,10 @@ def test_a_malicious_pickle_is_refused(checkpoint, tmp_path):
     content = torch.load(checkpoint, weights_only=True)
     content[KEY]["latest"] = Payload(tmp_path / "owned")
     torch.save(content, checkpoint)
-    with pytest.raises(UnsafeCheckpointError, match="someone else's code"):
+    with pytest.raises(UnsafeCheckpointError, match="arbitrary code"):
         run(tmp_path)
     checkpoint.write_bytes(pickle.dumps(Payload(tmp_path / "owned")))
-    with pytest.raises(DamagedCheckpointError, match="not a whole checkpoint"):
+    with pytest.raises(DamagedCheckpointError, match="not a complete checkpoint"):
         run(tmp_path)
     assert not (tmp_path / "owned").exists()
 

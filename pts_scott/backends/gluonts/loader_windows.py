@@ -62,8 +62,8 @@ def loader_windows(loader: Any, dataset: SinglePassDataset) -> InstanceIndex:
         A loader as GluonTS' estimators create it: nested slices, shuffles, cycles and
         transformed datasets.
     dataset
-        The dataset that the loader was created for. An estimator may have put a dataset
-        of its own in between.
+        The dataset that the loader was created for. An estimator may have wrapped it in
+        another dataset.
     """
     parts: list[Transformation] = []
     while True:

@@ -97,5 +97,5 @@ def _check_training_step(
         raise WindowLossError(
             f"{type(module).__name__}.training_step returns {float(expected):.6g}, but "
             f"the mean of its model's loss is {float(found):.6g}. Strata have weights, "
-            "so model.loss(…) must return what is to be minimised, one loss per window."
+            "so model.loss(…) must return the whole objective, as one loss per window."
         )
