@@ -39,8 +39,8 @@ def tests(session: nox.Session, backend: str) -> None:
 @nox.parametrize("backend", BACKENDS, ids=BACKENDS)
 def slow(session: nox.Session, backend: str) -> None:
     """Run the slow tests of each backend in the environment of its ``tests`` session."""
-    # A session cannot borrow another one's environment, but nox can be asked for that
-    # session again, with other tests.
+    # A session cannot use the environment of another one, but it can run that session
+    # again, with other tests.
     name = f"tests({backend})"
     pytest_arguments = ("-m", SLOW, *session.posargs)
     command = (sys.executable, "-m", "nox", "-s", name, "--", *pytest_arguments)

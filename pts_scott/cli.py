@@ -17,7 +17,7 @@ from pts_scott._utils.arguments import nearest
 from pts_scott.errors import ConfigError, ScottError
 
 # Modules that need torch are imported by the command that needs them, so that the help
-# and most error messages appear at once.
+# and most error messages appear without delay.
 
 HELP = """usage: pts-scott COMMAND [CONFIG ...] [options]
 
@@ -186,8 +186,8 @@ def report(arguments: list[str]) -> int:
     folder = Path(parse_arguments(parser, arguments).folder)
     if not any(folder.glob("*/runs/*/run.json")):
         raise ScottError(
-            f"{folder} holds no runs; pass the folder of a benchmark, e.g. results/bench, "
-            "or create one with `pts-scott bench`."
+            f"{folder} holds no runs; pass the folder of a benchmark, e.g. "
+            "results/bench, or create one with `pts-scott bench`."
         )
     print(write_report(folder))
     return 0

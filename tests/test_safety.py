@@ -1,6 +1,6 @@
 """The package contains no code that would execute what a file holds.
 
-Hostile files are tested beside what reads them: datasets/test_hostile_files.py,
+Hostile files are tested with the module that reads them: datasets/test_hostile_files.py,
 data/test_hostile_arrow.py, strata/test_hostile_policy_text.py, and the tests of
 checkpoints, predictors, configs and results.
 """

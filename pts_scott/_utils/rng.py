@@ -53,7 +53,7 @@ def _generator(seed: int, device: torch.device | str) -> torch.Generator:
 
 
 def fresh_seed() -> int:
-    """Return a seed from the operating system, for a user who gives none."""
+    """Return a seed from the operating system, if the user gave none."""
     return int(np.random.SeedSequence().generate_state(1)[0])
 
 

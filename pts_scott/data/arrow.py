@@ -40,7 +40,7 @@ class ArrowDataset:
         uncompressed, with columns ``target`` (lists of float32 or float64), ``start``,
         and ``item_id`` if series have names.
     freq
-        Frequency of the series, as pandas spells it.
+        Frequency of the series, as a pandas alias.
 
     Raises
     ------

@@ -79,7 +79,7 @@ class SeriesStore:
         dataset
             Entries with ``start`` and ``target`` (and ``item_id``).
         freq
-            Frequency of the series, as pandas spells it.
+            Frequency of the series, as a pandas alias.
         dtype
             Floating point type of the stored targets.
         warns

@@ -71,7 +71,7 @@ class Timeline:
         starts, lengths
             Start and number of steps of each series.
         freq
-            Frequency of all series, as pandas spells it.
+            Frequency of all series, as a pandas alias.
         item_ids
             Names of the series, for messages; None for their positions.
 

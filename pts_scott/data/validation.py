@@ -161,7 +161,7 @@ class UnobservedSeries:
             self._names.append(item_id)
 
     def warn(self, total: int) -> None:
-        """Warn about the recorded series, unless all are: that is an error elsewhere."""
+        """Warn about the recorded series; if all are recorded, an error follows."""
         if 0 < len(self._names) < total:
             warnings.warn(
                 f"{len(self._names)} of {total} series have no value at all, and "
@@ -229,5 +229,5 @@ class CheckedDataset:
         return self._freq
 
     def __len__(self) -> int:
-        """Raise, as the length is unknown; PyTorchTS asks, and accepts this answer."""
+        """Raise: the length is unknown, which PyTorchTS accepts."""
         raise NotImplementedError

@@ -15,7 +15,7 @@ class RawSeries:
     Parameters
     ----------
     freq
-        Frequency of the series, as pandas spells it.
+        Frequency of the series, as a pandas alias.
     item_ids, starts, targets
         Name, first step and values of each series; NaN where a value is missing.
     unread

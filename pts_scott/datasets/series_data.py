@@ -28,7 +28,7 @@ class SeriesData:
     name
         Of the data, in reports and results.
     freq
-        Frequency of the series, as pandas spells it.
+        Frequency of the series, as a pandas alias.
     item_ids, starts, targets
         Name, first step and values of each series; NaN where a value is missing.
     dropped

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pts_scott.method.protocol import Tensors
 
-GROUP = 64  # windows per group; each group gives one estimate of a variance
+GROUP = 64  # windows per group; each group yields one estimate of a variance
 
 
 def split_sample(count: int) -> tuple[int, int]:

@@ -83,7 +83,7 @@ class VarianceProbe:
         c; 1 is the paper's method.
     sample
         Windows drawn from all. They are split into groups of about 64, or at least into
-        halves, each of which gives its own estimate; a remainder is not used.
+        halves, each of which yields an estimate; a remainder is not used.
     per_stratum
         Windows drawn from each stratum that has more than one, split in the same way.
         With fewer than four there is no standard error.

@@ -57,7 +57,7 @@ class DistributedEngine(EagerEngine):
         sample = self._with_equal_weights(sample)
         assert sample.weights is not None
         windows, weights = self.processes.shard(sample.windows, sample.weights)
-        share = self._nothing()
+        share = self._zero_update()
         if len(windows):  # the first process always has a window, and adds the anchor
             share = self.gradients.control_variate_share(
                 self.gather(windows),

@@ -126,9 +126,9 @@ class EagerEngine(BaseEngine):
                 direction = add(total.direction, update.direction)
                 update = Update(direction, total.loss + update.loss)
             total = update
-        return total or self._nothing()
+        return total or self._zero_update()
 
-    def _nothing(self) -> Update:
+    def _zero_update(self) -> Update:
         """Return the gradient of zero windows: zero."""
         like = self.gradients.parameters[0]
         zero = torch.zeros((), dtype=like.dtype, device=like.device)

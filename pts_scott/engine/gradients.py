@@ -47,7 +47,7 @@ class Gradients:
         Whether a pass changes buffers of the network, which the second must not see.
     scaler
         Of mixed precision: losses are multiplied by its scale before a backward pass, and
-        gradients divided by it after, in every pass alike.
+        gradients divided by it afterwards, in every pass.
     idle
         Indices of parameters on which no loss was found to depend. They are not updated
         while their direction is zero, or weight decay would shrink them.

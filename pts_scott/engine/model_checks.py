@@ -145,10 +145,10 @@ def check_missing_values(losses: Losses, windows: WindowIndex) -> None:
             f"{losses.name} has no mask for missing values. Fill the "
             "gaps, or use a model whose loss takes future_observed_values."
         )
-    _check_something_observed(losses, windows)
+    _check_observed_values(losses, windows)
 
 
-def _check_something_observed(losses: Losses, windows: WindowIndex) -> None:
+def _check_observed_values(losses: Losses, windows: WindowIndex) -> None:
     """Refuse windows without a value to forecast, whose losses are all zero."""
     masks = {"future_observed_values"}
     if isinstance(windows, InstanceIndex):
@@ -178,7 +178,7 @@ def _check_one_loss_per_window(
             try:
                 together = _probe(losses, {name: x.clone() for name, x in batch.items()})
             except WindowLossError as error:
-                raise _of_one_window(error, losses, windows, numbers) from error
+                raise _with_failing_windows(error, losses, windows, numbers) from error
         _check_shape(losses.name, together, len(numbers))
         if changed_sources(before, global_state(windows.device)):
             return  # random even in evaluation mode, as diffusion is: not comparable
@@ -227,7 +227,7 @@ def check_repeated(name: str, first: torch.Tensor, again: torch.Tensor) -> None:
     )
 
 
-def _of_one_window(
+def _with_failing_windows(
     error: WindowLossError, losses: Losses, windows: WindowIndex, numbers: torch.Tensor
 ) -> WindowLossError:
     """Return the error with the windows that cause it, if not all of them do."""

@@ -147,7 +147,7 @@ def _check_leaves(passes: PlainPasses, first: Tensor, again: Tensor) -> None:
     hidden = [x for x in _leaves(again) if id(x) in before and id(x) not in known]
     if hidden:
         network, name = passes.network_losses.network, passes.network_losses.name
-        places = [_place_of(x, network) for x in hidden]
+        places = [_location_of(x, network) for x in hidden]
         raise HiddenParameterError(
             f"{name} has parameters that torch does not know of, so "
             f"they would never be trained: {shorten(places)}. {REGISTER}"
@@ -168,7 +168,7 @@ def _leaves(tensor: Tensor) -> list[Tensor]:
     return found
 
 
-def _place_of(tensor: Tensor, network: nn.Module) -> str:
+def _location_of(tensor: Tensor, network: nn.Module) -> str:
     """Return where a network holds a tensor, for a message."""
     for prefix, module in network.named_modules():
         for name, value in vars(module).items():

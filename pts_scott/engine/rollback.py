@@ -64,7 +64,7 @@ class Rollback:
             A copy of the current parameters that does not change, if there is one.
         """
         state = self._optimizer.state if self._with_state else {}
-        self._entries = [(p, _own(values)) for p, values in state.items()]
+        self._entries = [(p, _saved_entries(values)) for p, values in state.items()]
         self._groups = [_options(group) for group in self._optimizer.param_groups]
         held = (v for _, own in self._entries for v in own.values())
         live = [value for value in held if isinstance(value, Tensor)]
@@ -123,7 +123,7 @@ class Rollback:
         self._optimizer.state.clear()
 
 
-def _own(state: dict[str, Any]) -> dict[str, Any]:
+def _saved_entries(state: dict[str, Any]) -> dict[str, Any]:
     """Return the entries of a parameter's state: tensors as they are, others copied."""
     return {
         name: value if isinstance(value, Tensor) else copy.deepcopy(value)

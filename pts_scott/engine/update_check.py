@@ -56,7 +56,7 @@ def differing_updates(
             made = _engine_update(type(optimizer), options, state, parameter, v)
         else:
             made = after[n]
-        # Weighted by v: Adam's first step is ±lr where v is nothing but rounding.
+        # Weighted by v: Adam's first step is ±lr even where v is only rounding error.
         error, size = norm((made - expected) * v), norm((expected - start) * v)
         rounding = 8 * torch.finfo(v.dtype).eps * norm(start * v)
         found.append((passes.names[n], error, size, rounding, tolerance(parameter)))

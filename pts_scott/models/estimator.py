@@ -38,7 +38,7 @@ class ScottEstimator(Estimator):
     Parameters
     ----------
     freq
-        Frequency of the series, as pandas spells it.
+        Frequency of the series, as a pandas alias.
     prediction_length
         Number of steps to forecast.
     context_length

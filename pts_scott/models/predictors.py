@@ -1,8 +1,8 @@
 """Safe loading of predictors, by an allowlist of the classes that their files may name.
 
-GluonTS' ``Predictor.deserialize`` imports and calls whatever the type file and the JSON
-files name, so a folder from elsewhere can run any code. Here every name is checked before
-anything is imported, and tensor files may hold nothing but tensors; then GluonTS reads.
+GluonTS' ``Predictor.deserialize`` imports and calls anything that the type file and the
+JSON files name, so an untrusted folder can run arbitrary code. Here every name is checked
+before anything is imported, and tensor files may hold only tensors; then GluonTS reads.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Strata:
 
     @cached_property
     def starts(self) -> Tensor:
-        """The place in the order at which each stratum begins."""
+        """The position in the order at which each stratum begins."""
         return self.sizes.cumsum(0) - self.sizes
 
     @property

@@ -1,7 +1,7 @@
-"""Windows sorted by stratum: which window is at which place of the order.
+"""Windows sorted by stratum: which window is at which position of the order.
 
-Drawing from a stratum means drawing a place among its windows. Where strata depend on
-moments and series alone, the window at a place is computed from arrays as long as the
+Drawing from a stratum means drawing a position among its windows. If strata depend only
+on moments and series, the window at a position is computed from arrays as long as the
 timeline and the series; otherwise the windows are listed one by one.
 """
 
@@ -22,7 +22,7 @@ class WindowOrder(Protocol):
     """All windows, sorted by stratum."""
 
     def windows(self, places: Tensor) -> Tensor:
-        """Return the windows at some places of the order."""
+        """Return the windows at some positions of the order."""
         ...
 
     def to(self, device: torch.device | str) -> WindowOrder:
@@ -70,13 +70,13 @@ class BlockOrder:
 
     A block holds the windows of series with equal forecast starts and equal series
     code, at the moments of one code: every series in a slice of ``members`` with every
-    row in a slice of ``rows``. Blocks are sorted by stratum, so the block of a place is
-    found by bisection, and the window inside it by a division.
+    row in a slice of ``rows``. Blocks are sorted by stratum, so the block of a position
+    is found by bisection, and the window inside it by a division.
 
     Parameters
     ----------
     ends
-        Place at which each block ends, of shape (blocks,).
+        Position at which each block ends, of shape (blocks,).
     first_row, width
         Begin and length of each block's slice of ``rows``.
     first_member
@@ -120,7 +120,7 @@ class BlockOrder:
 
 
 def _sort_by_blocks(codes: Codes, windows: WindowIndex) -> SortedWindows:
-    """Sort windows whose codes depend on moments and series alone."""
+    """Sort windows whose codes depend only on moments and series."""
     counts, begins = windows.counts.cpu().numpy(), windows.begins()
     # Series with the same forecast starts have the same rows of every moment code.
     spans, span_of = np.unique(np.stack([begins, counts]), axis=1, return_inverse=True)
@@ -224,7 +224,7 @@ class _SeriesCells:
 
 
 def _distinct(codes: np.ndarray | None, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct codes, and for each place which of them it has."""
+    """Return the distinct codes, and the index of each position's code among them."""
     if codes is None:
         return np.zeros(1, dtype=np.int64), np.zeros(size, dtype=np.int64)
     found, member = np.unique(codes, return_inverse=True)

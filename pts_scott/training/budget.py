@@ -12,7 +12,7 @@ class Budget:
     Parameters
     ----------
     steps
-        Steps in all; None for no limit.
+        Total number of steps; None for no limit.
     seconds
         Seconds of training, evaluation not counted; None for no limit.
     gradients

@@ -144,7 +144,7 @@ def read(path: str | Path, map_location: Any = None) -> dict[str, Any]:
     path = Path(path)
     if not os.path.isfile(path):
         raise CheckpointError(f"there is no checkpoint {path}.")
-    _check_whole(path)
+    _verify_checksums(path)
     try:
         checkpoint = torch.load(path, map_location=map_location, weights_only=True)
     except pickle.UnpicklingError as error:
@@ -173,7 +173,7 @@ def read(path: str | Path, map_location: Any = None) -> dict[str, Any]:
     return checkpoint
 
 
-def _check_whole(path: Path) -> None:
+def _verify_checksums(path: Path) -> None:
     """Verify the checksums, which torch does not do."""
     try:
         with zipfile.ZipFile(path) as file:

@@ -25,7 +25,7 @@ def join_processes(
     fingerprint
         The fingerprint that all processes must share.
     stop_requested
-        Returns whether this process was asked to stop, which the others are told.
+        Returns whether this process was asked to stop; it is shared with the others.
 
     Raises
     ------

@@ -230,7 +230,7 @@ class OuterLoopModule(pl.LightningModule):
             self.runner.processes = join_processes(
                 self.runner, self.fingerprint, lambda: self._stop_requested
             )
-        self._check_still_trained()
+        self._check_trainable_unchanged()
         self._start_engine()
         self.clock.start()
 
@@ -254,7 +254,7 @@ class OuterLoopModule(pl.LightningModule):
         precision = self.trainer.precision_plugin.train_step_context
         self.runner.start(options, scaler, precision)
 
-    def _check_still_trained(self) -> None:
+    def _check_trainable_unchanged(self) -> None:
         """Refuse callbacks that freeze or unfreeze parameters during a run.
 
         Raises
@@ -274,7 +274,7 @@ class OuterLoopModule(pl.LightningModule):
     # -- epochs and validation ---------------------------------------------------------
 
     def on_train_epoch_start(self) -> None:
-        self._check_still_trained()
+        self._check_trainable_unchanged()
         self.runner.check_attributes()
 
     def on_train_epoch_end(self) -> None:

@@ -142,12 +142,12 @@ def make_optimizer(
         return kind(parameters, **options)
     except (TypeError, ValueError) as error:
         raise ArgumentError(
-            f"{kind.__name__}(parameters, {_written(options)}) fails: {cause(error)}. "
-            "Pass a function that makes the optimizer instead."
+            f"{kind.__name__}(parameters, {_format_options(options)}) fails: "
+            f"{cause(error)}. Pass a function that makes the optimizer instead."
         ) from error
 
 
-def _written(options: Mapping[str, Any]) -> str:
+def _format_options(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in options.items())
 
 

@@ -81,7 +81,7 @@ class RunAssembly:
             self._windows,
             self.strata,
             validation,
-            self._decisive_settings(),
+            self._fingerprint_settings(),
         )
         return OuterLoopModule(runner, validation, fingerprint, compilation.fallback)
 
@@ -154,7 +154,7 @@ class RunAssembly:
             )
         return scheduler
 
-    def _decisive_settings(self) -> dict[str, Any]:
+    def _fingerprint_settings(self) -> dict[str, Any]:
         """Return the settings that a resumed run must share with the original one."""
         trainer = self._trainer
         optimizer, scheduler = trainer.optimizer, trainer.scheduler

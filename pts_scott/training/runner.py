@@ -239,7 +239,7 @@ class OuterLoopRunner:
         with (
             uncached_autocast(),
             self.named_errors(self.windows, lambda: engine.current_windows),
-            self._noticed_draws(),
+            self._detect_draws(),
         ):
             report = self._algorithm.outer_loop(
                 step_size, self.coefficient(), may_step, steps_left_in_epoch
@@ -258,7 +258,7 @@ class OuterLoopRunner:
         return named_window_errors(self.losses, windows, current, self.faults, step)
 
     @contextmanager
-    def _noticed_draws(self) -> Iterator[None]:
+    def _detect_draws(self) -> Iterator[None]:
         """Detect a network that draws random numbers for some windows only.
 
         No probe had such a window, so the two passes of an inner step drew different

@@ -107,7 +107,7 @@ class ScottTrainer:
         Seconds of training: sampling, anchors, both passes and updates; neither
         evaluation nor compilation.
     gradient_budget
-        Gradients computed in all; never exceeded.
+        Total number of gradients computed; never exceeded.
     output
         "last" parameters; "sampled": a snapshot drawn with probability ∝ α_t·B, as
         the paper returns; "best" on ``validation_data``.

@@ -106,7 +106,7 @@ def check_other_writers(
     if any(isinstance(plugin, CheckpointIO) for plugin in plugins):
         raise ArgumentError(
             "checkpoint= writes files in its own way, and trainer_kwargs has another "
-            "CheckpointIO; leave out one of the two."
+            "CheckpointIO; omit one of the two."
         )
 
 

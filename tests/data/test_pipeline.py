@@ -36,7 +36,7 @@ FIELDS = (
 
 
 def start(moment: str = "2024-01-01 05:00"):
-    """A start as this release of GluonTS represents it."""
+    """Return a start as this release of GluonTS represents it."""
     from gluonts.dataset.common import ListDataset
 
     entry = {"start": moment, "target": [0.0]}

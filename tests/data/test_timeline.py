@@ -111,7 +111,7 @@ def test_mixed_frequencies_of_periods_are_rejected():
 
 
 def starts_of(freq: str) -> list:
-    """A start from the library's datasets: a Period, or a Timestamp with freq."""
+    """Return a start from the library's datasets: a Period, or a Timestamp with freq."""
     return [next(iter(dataset(np.zeros((1, 3)), freq)))["start"]]
 
 

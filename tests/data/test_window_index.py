@@ -62,7 +62,7 @@ def test_gathered_windows_equal_those_of_the_instance_splitter(
 
 @st.composite
 def problems(draw) -> tuple[list[dict], dict]:
-    """A few short series, and the arguments of a window index."""
+    """Draw a few short series, and the arguments of a window index."""
     settings = {
         "context_length": draw(st.integers(1, 6)),
         "prediction_length": draw(st.integers(1, 4)),
@@ -87,7 +87,7 @@ def problems(draw) -> tuple[list[dict], dict]:
 
 
 def slow_windows(entries, context_length, prediction_length, stride, context):
-    """Windows cut in the obvious way: step by step, one after the other."""
+    """Cut windows in the obvious way: step by step, one after the other."""
     for number, entry in enumerate(entries):
         steps = entry["target"].T.tolist()
         start = context_length if context == "full" else 1

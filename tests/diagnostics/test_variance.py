@@ -99,7 +99,7 @@ def test_sampled_variances_and_their_standard_errors_are_unbiased(
 
 
 def spread_of(directions: torch.Tensor, mean: torch.Tensor) -> tuple[float, float]:
-    """E‖v − mean‖² over drawn v, and its standard error."""
+    """Return E‖v − mean‖² over drawn v, and its standard error."""
     squares = (directions - mean).square().sum(dim=1)
     return float(squares.mean()), float(squares.std()) / math.sqrt(len(squares))
 

@@ -94,7 +94,8 @@ def test_errors_name_the_nearest_option(small_config, options, message):
 
 def test_parser_messages_about_unions_are_shortened():
     message = (
-        'Parser key "time_budget":\n  Does not validate against any of the Union subtypes\n'
+        'Parser key "time_budget":\n'
+        "  Does not validate against any of the Union subtypes\n"
         "  Subtypes: [float, NoneType]\n  Errors:\n    - Expected a float\n"
         "    - Expected a NoneType\n  Given value type: str\n  Given value: abc"
     )

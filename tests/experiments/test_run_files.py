@@ -66,7 +66,7 @@ def test_links_are_neither_followed_nor_emptied(setting, tmp_path, name):
 
 @pytest.mark.parametrize("name", ["run", "run.part"])
 def test_replacing_a_run_keeps_the_targets_of_its_links(setting, tmp_path, name):
-    inside = make_outside_folder(tmp_path)  # beside the run, where links may lead
+    inside = make_outside_folder(tmp_path)  # next to the run, where links may lead
     folder = tmp_path / name
     folder.mkdir()
     (folder / "link").symlink_to(inside, target_is_directory=True)

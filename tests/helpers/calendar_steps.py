@@ -47,7 +47,7 @@ PLAIN: dict[
 
 
 def plain_steps(freq: str, moment: datetime, length: int) -> list[datetime]:
-    """The beginnings of a number of consecutive steps."""
+    """Return the beginnings of consecutive steps."""
     begin, after = PLAIN[freq]
     steps = [begin(moment)]
     while len(steps) < length:

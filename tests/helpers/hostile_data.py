@@ -89,19 +89,19 @@ def cases(table: dict[str, Case]) -> Any:
 
 
 def at(moment: str, freq: str = HOURLY) -> Any:
-    """A start from the library's datasets: a Period, or a Timestamp with freq."""
+    """Return a start from the library's datasets: a Period, or a Timestamp with freq."""
     entry = {"start": moment, "target": [0.0]}
     return next(iter(ListDataset([entry], freq=freq)))["start"]
 
 
 def series(**changes: Any) -> dict[str, Any]:
-    """A valid hourly series with some changes; ``...`` removes a field."""
+    """Return a valid hourly series with some changes; ``...`` removes a field."""
     entry = {"item_id": "a", "start": at("2021-03-01"), "target": WAVE, **changes}
     return {name: value for name, value in entry.items() if value is not ...}
 
 
 def missing(where: Any) -> np.ndarray:
-    """The wave with gaps."""
+    """Return the wave with gaps."""
     values = WAVE.copy()
     values[where] = np.nan
     return values
@@ -193,7 +193,7 @@ def run(model: str, case: Case) -> tuple[Any, ScottTrainer]:
 
 
 def forecasts(predictor: Any, given: Callable[[], Any]) -> Iterator[np.ndarray]:
-    """Forecasts for the same data, with the frequency that GluonTS needs in starts."""
+    """Return forecasts for the same data, with the frequency that GluonTS needs."""
     entries = list(given())
     for entry in entries:
         if isinstance(entry["start"], str):

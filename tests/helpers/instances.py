@@ -51,7 +51,7 @@ class SplitAt:
 
 
 def library_batch(chain: Chain, data: list[dict], splits: list[tuple[int, int]]):
-    """The same windows, by the library's own transformations."""
+    """Return the same windows by the library's own transformations."""
     rows = []
     for series, split in splits:
         parts = [copy.copy(part) for part in chain.transformations]
@@ -64,14 +64,14 @@ def library_batch(chain: Chain, data: list[dict], splits: list[tuple[int, int]])
 
 
 def splits_of(windows: InstanceIndex) -> list[tuple[int, int]]:
-    """The series and the step of the split of each window."""
+    """Return the series and the step of the split of each window."""
     series, starts = windows.locate(torch.arange(len(windows)))
     lead = windows.layout.lead_time
     return [(int(i), int(s) - lead) for i, s in zip(series, starts)]
 
 
 def in_double_precision(windows: Any) -> Any:
-    """The same windows in double precision."""
+    """Return the same windows in double precision."""
 
     def double(tensors):
         return {k: t.double() if t.is_floating_point() else t for k, t in tensors.items()}

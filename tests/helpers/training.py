@@ -14,7 +14,7 @@ QUIET: dict[str, Any] = {"enable_progress_bar": False}
 
 
 def quiet_trainer(**kwargs: Any) -> ScottTrainer:
-    """A trainer for tests: few steps, a seed, no progress bar, nothing compiled."""
+    """Return a trainer for tests: few steps, a seed, no progress bar, no compilation."""
     settings: dict[str, Any] = {
         "epochs": 1,
         "num_batches_per_epoch": 20,

@@ -33,12 +33,12 @@ def probe_of(losses, windows, strata=None, seed=0, **kwargs) -> VarianceProbe:
 
 
 def point(losses: Losses) -> tuple[torch.Tensor, ...]:
-    """A copy of the current parameters."""
+    """Return a copy of the current parameters."""
     return tuple(p.detach().clone() for p in losses.trainable().values())
 
 
 def moved(losses: Losses, size: float = 0.3) -> tuple[torch.Tensor, ...]:
-    """A snapshot at some distance from the parameters."""
+    """Return a snapshot at some distance from the parameters."""
     generator = torch.Generator().manual_seed(2)
     return tuple(
         p + size * torch.randn(p.shape, generator=generator).to(p) for p in point(losses)
@@ -50,7 +50,7 @@ def _autograd(loss, parameters):
 
 
 def gradient_table(losses, windows, at) -> torch.Tensor:
-    """The gradients of all windows, one row per window, by autograd on the network."""
+    """Return the gradients of all windows by autograd, one row per window."""
     rows = []
     before = point(losses)
     parameters = list(losses.trainable().values())
@@ -67,17 +67,17 @@ def gradient_table(losses, windows, at) -> torch.Tensor:
 
 
 def total(rows: torch.Tensor) -> float:
-    """The variance of all rows, summed over their numbers."""
+    """Return the variance of all rows, summed over columns."""
     return float(rows.var(dim=0, unbiased=False).sum())
 
 
 def members(strata) -> list[torch.Tensor]:
-    """The windows of each stratum."""
+    """Return the windows of each stratum."""
     return list(strata.order.split(strata.sizes.tolist()))
 
 
 def brute_force(now, then, strata) -> dict[str, float]:
-    """The four variances, from the gradients of all windows."""
+    """Return the four variances, from the gradients of all windows."""
     n, b, k, c = SETTINGS.values()
     size = (n - len(strata) * b / k) / 2
     weights = strata.weights.tolist()

@@ -45,7 +45,7 @@ def test_calendar_parts_match_plain_datetimes(freq, first):
 
 
 def hourly(hours: int, start: str) -> WindowIndex:
-    """Windows of the first 80 % of an hourly benchmark, 72 + 24 as in the paper."""
+    """Return the paper's windows of the first 80 % of an hourly benchmark: 72 + 24."""
     rows = np.ones((2, int(hours * 0.8)))
     return WindowIndex.from_dataset(dataset(rows, "h", start), "h", 72, 24)
 

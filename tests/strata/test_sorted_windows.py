@@ -39,7 +39,7 @@ def indices(draw) -> WindowIndex:
 
 
 def members(result) -> dict[int, set[int]]:
-    """The windows of each stratum, by its code."""
+    """Return the windows of each stratum, by its code."""
     numbers = result.order.windows(torch.arange(int(result.sizes.sum()))).numpy()
     parts = np.split(numbers, result.sizes.cumsum()[:-1])
     assert len(set(numbers)) == len(numbers)

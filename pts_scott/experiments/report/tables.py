@@ -143,7 +143,7 @@ def backtest_table(summary: pd.DataFrame) -> Table:
 def _blocks(summary: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
     """Yield the blocks of rows with their labels: one model, loss and M per block.
 
-    Settings that agree in all of these and the dataset, and differ in the budget, say,
+    Settings that agree in all of these and in the dataset, but differ e.g. in the budget,
     get separate blocks.
     """
     key = ["model", "loss", "batch_size"]

@@ -58,7 +58,7 @@ class NoIterator:
 
 
 def one_buffer() -> Iterator[Any]:
-    """Series that are read one by one into the same memory, as for large files."""
+    """Yield series that are read one by one into the same memory, as for large files."""
     buffer = np.empty(60, dtype=np.float32)
     for level in range(3):
         buffer[:] = WAVE + level
@@ -66,7 +66,7 @@ def one_buffer() -> Iterator[Any]:
 
 
 def file_dataset(text: str | None) -> Any:
-    """A GluonTS dataset over a file with this text; None for a deleted file."""
+    """Return a GluonTS dataset of a file with this text; None deletes the file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "data.json"
         path.write_text(text or '{"start": "2021-03-01", "target": [1, 2]}\n')
