@@ -112,10 +112,10 @@ def loss_table(summary: pd.DataFrame) -> Table:
     caption = (
         "Loss after training, mean ± standard deviation over the seeds; lower is better. "
         "Bold: the lowest mean of a group (SGD, SCSG, SCott; Adam, S-Adam; Adagrad, "
-        "S-Adagrad). ★: the lowest mean of all optimizers of that setting, including "
-        "those below the groups. Where seeds diverged or failed, the cell gives their "
-        "number, the mean is that of the other seeds, and the cell is never marked as "
-        "the lowest. No ±: one seed."
+        "S-Adagrad). ★: the lowest mean of all optimizers in that setting, including "
+        "those outside the groups. If seeds diverged or failed, the cell shows how many, "
+        "its mean is over the other seeds, and it is never marked as the lowest. No ±: "
+        "one seed."
     )
     return Table(["Setting", "Optimizer", *header], rows, caption)
 
@@ -134,8 +134,8 @@ def backtest_table(summary: pd.DataFrame) -> Table:
             rule = "block" if number == 0 else ""
             rows.append(Row([*map(Cell, labels), *values], rule))
     caption = (
-        "Backtest on the test range, mean over the finished seeds; lower is better. "
-        "Bold: the lowest of the setting among optimizers whose seeds all finished."
+        "Backtest on the test range, mean over the seeds that finished; lower is better. "
+        "Bold: the lowest in the setting among optimizers whose seeds all finished."
     )
     return Table(["Setting", "Optimizer", "Seeds", *METRICS], rows, caption, labels=3)
 
