@@ -36,9 +36,7 @@ def training_effects(losses: Losses, windows: WindowIndex) -> TrainingEffects:
     """Run training passes on a few windows; leave the network unchanged."""
     batch = windows.gather(probe_windows(windows, 1), losses.fields)
     found = _effects(losses, batch, windows.device)
-    with preserved_rng(
-        windows.device
-    ):  # windows with gaps, which some networks fill at random
+    with preserved_rng(windows.device):  # e.g. some networks draw only to fill gaps
         batch = windows.gather(probe_windows(windows, MORE_PROBES), losses.fields)
         more = _effects(losses, batch, windows.device)
     return TrainingEffects(found.random | more.random, found.buffers or more.buffers)

@@ -17,7 +17,7 @@ from pts_scott.errors import ArgumentError
 
 OptimizerFactory = Callable[[list[nn.Parameter]], Optimizer]
 
-# One needs a closure that recomputes the loss, the other sparse gradients.
+# LBFGS needs a closure that recomputes the loss, SparseAdam sparse gradients.
 UNSUPPORTED: tuple[type[Optimizer], ...] = (torch.optim.LBFGS, torch.optim.SparseAdam)
 
 

@@ -253,7 +253,7 @@ class ScottTrainer:
                 "resume=True needs a folder to resume from: checkpoint='runs/traffic'."
             )
         self.skip_limit = whole_number("skip_limit", skip_limit)
-        # Callbacks have state; a second run starts with fresh copies.
+        # These callbacks have state, which a second run resets.
         self._fresh = [
             (callback, copy.deepcopy(vars(callback)))
             for callback in self._lightning_options.callbacks
