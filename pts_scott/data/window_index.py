@@ -249,7 +249,7 @@ def require_windows(windows: Any) -> WindowIndex:
     """Return ``windows`` if it is a window index; raise otherwise."""
     if not isinstance(windows, WindowIndex):
         raise ArgumentError(
-            f"expected windows, not a {type(windows).__name__}: create them with "
+            f"expected windows, got {type(windows).__name__}: create them with "
             "estimator.create_windows(dataset), or with WindowIndex.from_dataset("
             "dataset, freq, context_length, prediction_length)."
         )

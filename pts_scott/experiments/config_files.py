@@ -219,6 +219,9 @@ def plain_message(error: Exception) -> str:
     """Return a parser's message in one line, without the names of our classes."""
     message = re.sub(r"Problem with given class_path '[^']*':", "", str(error))
     message = re.sub(r"<class '(\w+)'>", r"\1", message)
+    message = re.sub(
+        r"Expected a typing\.Literal\[([^]]*)\]", r"Expected one of \1", message
+    )
     message = re.sub(r'Parser key "([^"]*)":', r"\1:", message)
     message = " ".join(message.split())
     return re.sub(

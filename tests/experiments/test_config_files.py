@@ -84,6 +84,10 @@ def test_errors_name_the_mistake_and_the_nearest_key(small_config, change, messa
         (["--data.contxt_length", "3"], "Did you mean 'data.context_length'"),
         (["--optimizers.SGD.learning_rte", "3"], "Did you mean 'learning_rate'"),
         (["--optimizers.SGD.learning_rate", "x"], "learning_rate: Expected a float"),
+        (
+            ["--model.name", "x"],
+            "model.name: Expected one of 'mlp', 'nbeats', 'lstm', 'var'",
+        ),
         (["--zzz", "3"], "no option --zzz. --help lists all options."),
     ],
 )
