@@ -174,6 +174,42 @@ def test_state_dict_resumes_checked_loops(method, compiled):
     assert resumed.outer_loop(3).rolled_back
 
 
+@pytest.mark.usefixtures("traced")
+def test_compiled_and_eager_runs_are_equal_after_a_rollback():
+    found = []
+    for compiled in (False, True):
+        network = NonFiniteGradient()
+        run = guarded_run(network, "plain", compiled)
+        network.limit.fill_(EVERYWHERE)
+        assert run.outer_loop(3).rolled_back
+        network.limit.fill_(NOWHERE)
+        run.outer_loop(3)  # with the bias correction of Adam's fourth step
+        found.append(state_of(run))
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("compiled", [False, True])
+def test_skipped_step_keeps_the_steps_before_it(compiled, monkeypatch):
+    network = NonFiniteGradient()
+    run = guarded_run(network, "scott", compiled)
+    run.parts.wrapper.load_state_dict({"checked_loops": 1})
+    states = []
+    direction = run.parts.wrapper.direction
+
+    def record(*arguments):
+        states.append(state_of(run))
+        if len(states) == 3:
+            network.limit.fill_(EVERYWHERE)
+        return direction(*arguments)
+
+    monkeypatch.setattr(run.parts.wrapper, "direction", record)
+    report = run.outer_loop(5)
+    assert [step.skipped for step in report.steps] == [False, False, True]
+    assert_unchanged(run, states[2])
+    assert not torch.equal(states[2][0][0], states[0][0][0])
+
+
 def test_nonfinite_loss_skips_an_unchecked_eager_step():
     """A loss is one number, which is cheap to check; so no loop is rolled back."""
     network = NonFiniteLoss()
