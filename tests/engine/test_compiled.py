@@ -1,26 +1,34 @@
-"""Compiled whole steps: equal to eager ones, and good neighbours of Lightning."""
+"""Compiled steps equal eager ones, and callbacks and checkpoints see them alike."""
 
 from __future__ import annotations
 
 import lightning.pytorch as pl
 import pytest
 import torch
+from helpers.odd_networks import (
+    ExpandedGradient,
+    SlicedParameter,
+    TiedWeight,
+    TransposedGradient,
+    TransposedParameter,
+    weight,
+)
 from helpers.series import wave_windows
-from helpers.training import TinyNetwork, quiet_trainer, tiny_network
+from helpers.training import (
+    QUIET,
+    TinyNetwork,
+    assert_same_parameters,
+    fit_waves,
+    quiet_trainer,
+    tiny_network,
+)
+from torch import nn
 from torch._dynamo.utils import counters
 
 from pts_scott import ScottTrainer, Stratifier
-from pts_scott.engine.update_rules import can_fuse
 from pts_scott.method.methods import METHODS
 
 STRATIFIER = Stratifier.periodic(3) * Stratifier.series()
-
-
-@pytest.fixture
-def traced(monkeypatch):
-    """Trace steps as for compilation, but run them without the C++ compiler."""
-    monkeypatch.setattr("pts_scott.engine.compilation.BACKEND", "aot_eager")
-    monkeypatch.setattr("pts_scott.training.compile_policy.has_compiler", lambda: True)
 
 
 def trainer(**kwargs) -> ScottTrainer:
@@ -60,7 +68,7 @@ def assert_equal_runs(compiled: ScottTrainer, eager: ScottTrainer) -> None:
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "adagrad"])
 @pytest.mark.parametrize("method", METHODS)
-def test_whole_steps_equal_eager_ones(method, optimizer):
+def test_compiled_steps_equal_eager_ones(method, optimizer):
     one, other = (
         trainer(method=method, optimizer=optimizer, compile=c) for c in (True, False)
     )
@@ -82,7 +90,7 @@ def test_whole_steps_equal_eager_ones(method, optimizer):
     ],
     ids=["clipped", "linear", "geometric", "momentum", "rmsprop"],
 )
-def test_options_mean_the_same_compiled(arguments):
+def test_options_have_the_same_effect_in_compiled_steps(arguments):
     assert_equal_runs(
         trainer(compile=True, **arguments), trainer(compile=False, **arguments)
     )
@@ -90,14 +98,16 @@ def test_options_mean_the_same_compiled(arguments):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["scott", "stratified"])
-def test_really_compiled_steps_equal_eager_ones(method):
+def test_steps_from_the_cpp_compiler_equal_eager_ones(method):
     one, other = (
         trainer(method=method, optimizer="adam", compile=c) for c in (True, False)
     )
     assert_equal_runs(one, other)
 
 
-class Watching(pl.Callback):
+class RecordEnd(pl.Callback):
+    """Records Lightning's steps and the optimizer state when training ends."""
+
     def __init__(self) -> None:
         self.steps = 0
         self.state: dict = {}
@@ -109,19 +119,19 @@ class Watching(pl.Callback):
 
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("optimizer", ["adam", "adagrad"])
-def test_lightning_sees_the_steps_and_torch_its_own_state(optimizer):
+def test_lightning_counts_compiled_steps_and_torch_finds_its_state(optimizer):
     seen = []
     for compiled in (True, False):
-        watching = Watching()
+        end = RecordEnd()
         fit(
             trainer(
                 optimizer=optimizer,
                 compile=compiled,
-                trainer_kwargs={"callbacks": watching, "enable_progress_bar": False},
+                trainer_kwargs={**QUIET, "callbacks": end},
             )
         )
-        assert watching.steps == 20
-        seen.append(watching.state)
+        assert end.steps == 20
+        seen.append(end.state)
     fused, eager = seen
     assert fused["state"].keys() == eager["state"].keys()
     for number, state in eager["state"].items():
@@ -129,7 +139,7 @@ def test_lightning_sees_the_steps_and_torch_its_own_state(optimizer):
         torch.testing.assert_close(fused["state"][number], state, rtol=1e-9, atol=1e-11)
 
 
-class EveryUpdate(pl.Callback):
+class CountUpdates(pl.Callback):
     calls = 0
 
     def on_before_optimizer_step(self, trainer, pl_module, optimizer):
@@ -137,21 +147,21 @@ class EveryUpdate(pl.Callback):
 
 
 @pytest.mark.usefixtures("traced")
-def test_a_callback_that_watches_updates_is_called_at_each():
-    callback = EveryUpdate()
-    kwargs = {"callbacks": [callback], "enable_progress_bar": False}
+def test_callback_before_optimizer_steps_is_called_at_each_step():
+    callback = CountUpdates()
+    kwargs = {**QUIET, "callbacks": [callback]}
     assert_equal_runs(trainer(compile=True, trainer_kwargs=kwargs), trainer())
     assert callback.calls == 20
 
 
-class Halving(pl.Callback):
+class HalveStepSize(pl.Callback):
     def on_train_batch_end(self, trainer, pl_module, *_):
         trainer.optimizers[0].param_groups[0]["lr"] *= 0.5
 
 
 @pytest.mark.usefixtures("traced")
-def test_a_new_step_size_is_used_and_compiles_nothing_anew():
-    kwargs = {"callbacks": [Halving()], "enable_progress_bar": False}
+def test_new_step_size_is_used_without_recompilation():
+    kwargs = {**QUIET, "callbacks": [HalveStepSize()]}
     one, other = (
         trainer(optimizer="adam", compile=c, coefficient="linear", trainer_kwargs=kwargs)
         for c in (True, False)
@@ -168,11 +178,11 @@ def test_anchors_of_several_passes_compile_a_fixed_number_of_times(monkeypatch):
     one = trainer(method="svrg", compile=True, gamma=None, num_batches_per_epoch=40)
     fit(one)
     assert one.history["anchors"].iloc[-1] > 5
-    # An anchor's full passes, its last and smaller one, and the inner step.
+    # The full passes of an anchor, its last and smaller one, and the inner step.
     assert counters["stats"]["unique_graphs"] <= 3
 
 
-class Decaying(pl.Callback):
+class ChangeOptions(pl.Callback):
     """Changes options of the optimizer in the second epoch."""
 
     def on_train_epoch_start(self, trainer, pl_module):
@@ -182,8 +192,8 @@ class Decaying(pl.Callback):
 
 
 @pytest.mark.usefixtures("traced")
-def test_options_that_a_callback_changes_are_heard():
-    kwargs = {"callbacks": [Decaying()], "enable_progress_bar": False}
+def test_options_changed_by_a_callback_are_used():
+    kwargs = {**QUIET, "callbacks": [ChangeOptions()]}
     one, other = (
         trainer(optimizer="adam", compile=c, epochs=2, trainer_kwargs=kwargs)
         for c in (True, False)
@@ -191,21 +201,18 @@ def test_options_that_a_callback_changes_are_heard():
     assert_equal_runs(one, other)
 
 
-class ShrinkingTensor(pl.Callback):
+class HalveStepSizeTensor(pl.Callback):
     def on_train_batch_end(self, trainer, pl_module, *_):
         trainer.optimizers[0].param_groups[0]["lr"].mul_(0.5)
 
 
 @pytest.mark.usefixtures("traced")
-def test_a_step_size_that_is_a_tensor_may_change():
+def test_step_size_may_be_a_tensor_that_changes():
     def make(compiled):
         return trainer(
             optimizer=lambda p: torch.optim.SGD(p, lr=torch.tensor(0.05)),
             compile=compiled,
-            trainer_kwargs={
-                "callbacks": [ShrinkingTensor()],
-                "enable_progress_bar": False,
-            },
+            trainer_kwargs={**QUIET, "callbacks": [HalveStepSizeTensor()]},
         )
 
     assert_equal_runs(make(True), make(False))
@@ -213,24 +220,23 @@ def test_a_step_size_that_is_a_tensor_may_change():
 
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("method", ["stratified", "svrg"])
-def test_steps_of_several_passes_count_once(method, monkeypatch):
-    monkeypatch.setattr(
-        "pts_scott.engine.eager.MAX_PASS", 9
-    )  # half of 9 strata x 2 windows
-    watching = Watching()
-    kwargs = {"callbacks": [watching], "enable_progress_bar": False}
+def test_step_of_several_passes_counts_once(method, monkeypatch):
+    half = 9  # of the windows: 9 strata x 2 windows
+    monkeypatch.setattr("pts_scott.engine.eager.MAX_PASS", half)
+    end = RecordEnd()
+    kwargs = {**QUIET, "callbacks": [end]}
     one, other = (
         trainer(method=method, compile=c, trainer_kwargs=kwargs) for c in (True, False)
     )
     counters.clear()
     fit(one)
     before = counters["stats"]["unique_graphs"]
-    assert watching.steps == 20
+    assert end.steps == 20
     assert before <= 3
     assert_equal_runs(one, other)
 
 
-def test_a_network_that_does_not_compile_is_trained_without(monkeypatch):
+def test_network_that_does_not_compile_is_trained_eagerly(monkeypatch):
     def broken(graph, inputs):
         raise AssertionError
 
@@ -243,34 +249,8 @@ def test_a_network_that_does_not_compile_is_trained_without(monkeypatch):
     assert failed.history["gradients"].tolist() == eager.history["gradients"].tolist()
 
 
-def test_what_cannot_be_fused_is_known():
-    parameters = tuple(torch.nn.Parameter(torch.ones(n)) for n in (1, 2))
-
-    def fuses(optimizer):
-        return can_fuse(optimizer, parameters)
-
-    assert fuses(torch.optim.Adam(parameters, fused=True))
-    assert fuses(torch.optim.SGD(parameters, lr=0.1, weight_decay=0.1))
-    assert fuses(torch.optim.Adagrad(parameters, lr_decay=0.1))
-    assert not fuses(torch.optim.Adam(parameters, amsgrad=True))
-    decoupled = torch.optim.Adam(parameters)
-    decoupled.param_groups[0]["decoupled_weight_decay"] = True  # an argument from 2.7 on
-    assert not fuses(decoupled)
-    assert fuses(torch.optim.AdamW(parameters))
-    assert not fuses(torch.optim.SGD(parameters, lr=0.1, momentum=0.9))
-    assert not fuses(torch.optim.SGD(parameters, lr=0.1, maximize=True))
-    assert not fuses(torch.optim.SGD(parameters[:1], lr=0.1))
-    assert not fuses(torch.optim.SGD([{"params": [p]} for p in parameters], lr=0.1))
-    watched = torch.optim.SGD(parameters, lr=0.1)
-    watched.register_step_post_hook(lambda *_: None)
-    assert not fuses(watched)
-    uneven = torch.optim.Adagrad(parameters)
-    uneven.state[parameters[0]]["step"] += 1
-    assert not fuses(uneven)
-
-
-class Spoiled(TinyNetwork):
-    """Not finite in one step, compiled or not: on windows with a rare value."""
+class NonFiniteAbove(TinyNetwork):
+    """Non-finite on the few windows above a limit."""
 
     limit = 2.9
 
@@ -282,14 +262,14 @@ class Spoiled(TinyNetwork):
 @pytest.mark.usefixtures("traced")
 @pytest.mark.filterwarnings("ignore::pts_scott.errors.FaultWarning")
 @pytest.mark.parametrize("optimizer", ["adam", "adagrad"])
-def test_a_fault_in_a_step_of_several_passes_does_not_reset_the_optimizer(
+def test_fault_in_a_step_of_several_passes_keeps_the_optimizer_state(
     optimizer, monkeypatch
 ):
     monkeypatch.setattr("pts_scott.engine.eager.MAX_PASS", 3)  # a step has 4 windows
     counts = {}
     for compiled in (True, False):
-        watching = Watching()
-        kwargs = {"callbacks": [watching], "enable_progress_bar": False}
+        end = RecordEnd()
+        kwargs = {**QUIET, "callbacks": [end]}
         one = trainer(
             method="plain",
             optimizer=optimizer,
@@ -298,9 +278,57 @@ def test_a_fault_in_a_step_of_several_passes_does_not_reset_the_optimizer(
             num_batches_per_epoch=60,
             trainer_kwargs=kwargs,
         )
-        one.fit(Spoiled().double(), wave_windows())
+        one.fit(NonFiniteAbove().double(), wave_windows())
         skipped = int(one.history["skipped"].iloc[-1])
         assert skipped > 0
-        steps = [float(own["step"]) for own in watching.state["state"].values()]
+        steps = [float(own["step"]) for own in end.state["state"].values()]
         counts[compiled] = {*steps}
         assert counts[compiled] == {60.0 - skipped}
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize(
+    "network",
+    [
+        TransposedGradient,
+        TransposedParameter,
+        SlicedParameter,
+        ExpandedGradient,
+        TiedWeight,
+    ],
+)
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("method", ["plain", "scott", "stratified"])
+def test_compiled_steps_of_odd_networks_equal_eager_ones(network, method, optimizer):
+    settings = {"method": method, "optimizer": optimizer, "anchor_batch_size": 2}
+    one, other = (fit_waves(network(), compile=c, **settings) for c in (True, False))
+    assert_same_parameters(one, other, rtol=1e-8, atol=1e-10)
+
+
+class HalfPrecisionFirst(nn.Module):
+    """A first parameter that is coarser than the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(2, dtype=torch.bfloat16))
+        self.weight = nn.Parameter(weight(2, 6).float())
+
+    def loss(self, past_target, future_target):
+        forecast = past_target @ self.weight.T + self.shift.float()
+        return (forecast - future_target).square().mean(dim=1)
+
+
+@pytest.mark.usefixtures("traced")
+def test_numbers_of_an_update_are_not_in_half_precision():
+    found = []
+    for compiled in (True, False):
+        network = HalfPrecisionFirst()
+        quiet_trainer(
+            method="plain",
+            optimizer="adamw",
+            weight_decay=1.0,  # 1 - lr * weight_decay is 1 in half precision
+            num_batches_per_epoch=60,
+            compile=compiled,
+        ).fit(network, wave_windows(torch.float32))
+        found.append(network.weight.detach())
+    torch.testing.assert_close(*found, rtol=2e-3, atol=2e-4)

@@ -1,4 +1,4 @@
-"""Every tensor of a step is on the training device: checked on torch's meta device."""
+"""All tensors of a step are on the training device, as torch's meta device shows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NBEATS = {
 
 @pytest.fixture
 def unvalidated_distributions():
-    """Distributions look at their values to validate them, which meta tensors lack."""
+    """Switch off the validation of distributions: meta tensors have no values."""
     Distribution.set_default_validate_args(False)
     yield
     Distribution.set_default_validate_args(__debug__)
@@ -60,7 +60,7 @@ def unvalidated_distributions():
         lambda: nbeats_network(**NBEATS),
         lambda: backend.simple_feedforward(6, 2, [4, 4], None, False),
     ],
-    ids=["var", "lstm", "nbeats", "the backend's nbeats", "feedforward"],
+    ids=["var", "lstm", "nbeats", "backend nbeats", "feedforward"],
 )
 @pytest.mark.parametrize("context", ["full", "padded"])
 @pytest.mark.parametrize("missing", [False, True])

@@ -1,18 +1,18 @@
-"""Models that break the mathematics are refused before training starts."""
+"""Models that the method cannot train correctly are refused before training starts."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
+from helpers.odd_networks import Linear
 from helpers.series import wave_entries, wave_windows
-from helpers.training import TinyNetwork, quiet_trainer
+from helpers.training import TinyNetwork, fit_waves, quiet_trainer
 from torch import nn
 
 from pts_scott import SimpleFeedForwardEstimator, WindowIndex
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.model_checks import check_model
-from pts_scott.engine.training_effects import is_stochastic
 from pts_scott.errors import (
     BatchCoupledLossError,
     BatchNormError,
@@ -34,12 +34,12 @@ class MeanLoss(TinyNetwork):
         return super().loss(past_target, future_target).mean()
 
 
-class LossForEachStep(TinyNetwork):
+class LossPerTimeStep(TinyNetwork):
     def loss(self, past_target, future_target):
         return (self.layers(past_target) - future_target).square()
 
 
-class ScaledByTheBatch(TinyNetwork):
+class ScaledByBatch(TinyNetwork):
     def loss(self, past_target, future_target):
         return super().loss(past_target / past_target.abs().mean(), future_target)
 
@@ -55,27 +55,27 @@ class CoupledAndTiny(TinyNetwork):
         return 1e-6 * super().loss(past_target - past_target.mean(), future_target)
 
 
-class NoLoss(TinyNetwork):
+class ReturnsNone(TinyNetwork):
     def loss(self, past_target, future_target):
         return None
 
 
-class Detached(TinyNetwork):
+class DetachedLoss(TinyNetwork):
     def loss(self, past_target, future_target):
         return super().loss(past_target, future_target).detach()
 
 
-class Broken(TinyNetwork):
+class WrongShape(TinyNetwork):
     def loss(self, past_target, future_target):
         return self.layers(past_target[:, :2]).mean(dim=1)
 
 
-class NotFinite(TinyNetwork):
+class NonFinite(TinyNetwork):
     def loss(self, past_target, future_target):
         return super().loss(past_target, future_target) * float("nan")
 
 
-class WithBatchNorm(TinyNetwork):
+class BatchNorm(TinyNetwork):
     def __init__(self) -> None:
         super().__init__()
         self.layers.insert(1, nn.BatchNorm1d(5))
@@ -91,19 +91,19 @@ class Frozen(TinyNetwork):
     ("network", "error", "message"),
     [
         (MeanLoss, WindowLossError, "one number for the whole batch"),
-        (LossForEachStep, WindowLossError, "mean over all dimensions but the first"),
-        (ScaledByTheBatch, BatchCoupledLossError, "by its own context"),
+        (LossPerTimeStep, WindowLossError, "mean over all dimensions but the first"),
+        (ScaledByBatch, BatchCoupledLossError, "by its own context"),
         (CoupledInTrainingOnly, BatchCoupledLossError, "other windows of its batch"),
         (CoupledAndTiny, BatchCoupledLossError, "other windows of its batch"),
-        (NoLoss, WindowLossError, "returned NoneType"),
-        (Detached, WindowLossError, "does not depend on the parameters"),
-        (Broken, WindowLossError, r"past_target \(3, 6\).*cannot be multiplied"),
-        (NotFinite, ModelError, "before any training"),
-        (WithBatchNorm, BatchNormError, r"layers\.1.*LayerNorm"),
+        (ReturnsNone, WindowLossError, "returned NoneType"),
+        (DetachedLoss, WindowLossError, "does not depend on the parameters"),
+        (WrongShape, WindowLossError, r"past_target \(3, 6\).*cannot be multiplied"),
+        (NonFinite, ModelError, "before any training"),
+        (BatchNorm, BatchNormError, r"layers\.1.*LayerNorm"),
         (Frozen, ModelError, "nothing to train"),
     ],
 )
-def test_a_model_that_breaks_the_mathematics_is_refused(network, error, message):
+def test_model_that_cannot_be_trained_correctly_is_refused(network, error, message):
     with pytest.raises(error, match=message):
         fit(network())
 
@@ -116,7 +116,7 @@ def test_batch_norm_of_an_estimator_is_refused():
         estimator.train(wave_entries())
 
 
-def test_missing_values_without_a_mask_are_refused_with_their_place():
+def test_missing_values_without_a_mask_are_refused_with_series_and_time():
     entries = wave_entries()
     entries[1]["target"][7] = np.nan
     windows = WindowIndex.from_dataset(entries, "h", 6, 2)
@@ -124,15 +124,7 @@ def test_missing_values_without_a_mask_are_refused_with_their_place():
         fit(TinyNetwork(), windows)
 
 
-def test_dropout_is_noticed_and_its_absence_too():
-    windows = wave_windows(torch.float32)
-    network = TinyNetwork()
-    assert not is_stochastic(Losses(network), windows)
-    network.layers.append(nn.Dropout(0.5))
-    assert is_stochastic(Losses(network), windows)
-
-
-def test_the_checks_leave_the_network_as_it_was():
+def test_model_checks_leave_the_network_unchanged():
     network = TinyNetwork().eval()
     before = [p.clone() for p in network.parameters()]
     check_model(Losses(network), wave_windows(torch.float32))
@@ -141,12 +133,12 @@ def test_the_checks_leave_the_network_as_it_was():
     assert all(p.grad is None for p in network.parameters())
 
 
-def test_a_network_of_another_precision_is_refused():
+def test_network_in_another_precision_than_its_windows_is_refused():
     with pytest.raises(ModelError, match="float64, but the windows are torch.float32"):
         quiet_trainer().fit(TinyNetwork().double(), wave_windows(torch.float32))
 
 
-def test_validation_data_is_checked_too():
+def test_validation_windows_are_checked_too():
     entries = wave_entries()
     entries[2]["target"][9] = np.nan
     gaps = WindowIndex.from_dataset(entries, "h", 6, 2)
@@ -156,3 +148,23 @@ def test_validation_data_is_checked_too():
     longer = WindowIndex.from_dataset(wave_entries(), "h", 7, 2)
     with pytest.raises(DataError, match="context_length 6, validation windows 7"):
         trainer.fit(TinyNetwork(), wave_windows(torch.float32), longer)
+
+
+def test_complex_parameters_are_refused():
+    network = Linear()
+    network.spectrum = nn.Parameter(torch.ones(3, dtype=torch.complex128))
+    with pytest.raises(ModelError, match="view_as_real"):
+        fit_waves(network)
+
+
+class NonFiniteGradient(Linear):
+    """A finite loss with the gradient of a root at zero."""
+
+    def loss(self, past_target, future_target):
+        zero = (0.0 * self.weight).sum()
+        return super().loss(past_target, future_target) + zero.sqrt()
+
+
+def test_network_without_any_finite_gradient_is_refused():
+    with pytest.raises(ModelError, match="its gradient is not, on any of"):
+        fit_waves(NonFiniteGradient())

@@ -1,4 +1,4 @@
-"""Rollback: nothing of an outer loop is left."""
+"""Rollback restores the parameters and the optimizer state of any optimizer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import copy
 
 import pytest
 import torch
+from helpers.odd_networks import BadForSome
+from helpers.training import fit_waves
 from torch import nn
 
 from pts_scott.engine.rollback import Rollback, affords_state
@@ -20,6 +22,7 @@ OPTIMIZERS = {
 
 
 def steps(optimizer, parameters, seed, number=3):
+    """Make some steps along random gradients."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(number):
         for parameter in parameters:
@@ -106,3 +109,43 @@ def test_state_made_by_the_constructor_is_restored_at_any_size(monkeypatch):
     rollback.restore()
     assert_same_state(optimizer, expected)
     steps(optimizer, parameters, 2)
+
+
+class ReplacesState(torch.optim.Optimizer):
+    """Keeps its state in new tensors and in lists, as torch's optimizers do not."""
+
+    def __init__(self, parameters, lr=0.01) -> None:
+        super().__init__(parameters, {"lr": lr, "steps": 0})
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["steps"] += 1
+            for p in group["params"]:
+                state = self.state[p]
+                before = state.get("momentum", torch.zeros_like(p))
+                state["momentum"] = 0.9 * before + p.grad
+                state["all"] = [*state.get("all", [])[-1:], p.grad.clone()]
+                with torch.no_grad():
+                    p.sub_(group["lr"] * (state["momentum"] + 0 * state["all"][0]))
+
+
+@pytest.mark.filterwarnings("ignore::pts_scott.errors.FaultWarning")
+def test_rollback_restores_the_state_of_custom_optimizers():
+    network = fit_waves(BadForSome(), optimizer=lambda p: ReplacesState(p), epochs=8)
+    assert bool(network.weight.isfinite().all())
+
+
+def test_replaced_state_and_options_are_restored():
+    parameters = tuple(nn.Linear(3, 2).parameters())
+    optimizer = ReplacesState(parameters)
+    rollback = Rollback(optimizer, parameters)
+    steps(optimizer, parameters, 0)
+    before = [p.detach().clone() for p in parameters]
+    momentum = [optimizer.state[p]["momentum"].clone() for p in parameters]
+    with rollback.rolled_back():
+        steps(optimizer, parameters, 1)
+        assert optimizer.param_groups[0]["steps"] == 6
+    assert optimizer.param_groups[0]["steps"] == 3
+    for p, value, state in zip(parameters, before, momentum, strict=True):
+        assert torch.equal(p.detach(), value)
+        assert torch.equal(optimizer.state[p]["momentum"], state)

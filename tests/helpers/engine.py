@@ -1,4 +1,4 @@
-"""An algorithm with its engine, put together without Lightning."""
+"""An algorithm with its engine, assembled without Lightning."""
 
 from __future__ import annotations
 
@@ -29,8 +29,13 @@ class Assembled(NamedTuple):
     counters: Counters
     optimizer: torch.optim.Optimizer
 
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        """A copy of the current parameters."""
+        return [p.detach().clone() for p in self.parts.engine.gradients.parameters]
+
     def outer_loop(self, length: int) -> LoopReport:
-        """Run one outer loop of at most so many steps."""
+        """Run one outer loop of at most ``length`` steps."""
         loop = self.algorithm.outer_loop(0.1, 1.0, lambda made: made < length, length)
         return self.parts.wrapper.finish(loop)
 
@@ -43,9 +48,24 @@ def assemble(
     device: str = "cpu",
     strata_device: str | None = None,
     clip_gradient: float | None = None,
+    compiled: bool = False,
     **hyperparameters: Any,
 ) -> Assembled:
-    """Put a method, an engine and an optimizer together on a device."""
+    """Put a method, an engine and an optimizer together on a device.
+
+    Parameters
+    ----------
+    network, windows
+        What is trained, and on which windows.
+    method, optimizer
+        By name.
+    device, strata_device
+        Where everything is, and where the strata are instead, if anywhere else.
+    clip_gradient, compiled
+        Largest norm of an update, and whether steps are compiled.
+    **hyperparameters
+        Fields of `Hyperparameters`; a mini-batch has four windows, and no early stop.
+    """
     losses = Losses(network.to(device), windows.fields)
     numbers = {"batch_size": 4, "gamma": None, **hyperparameters}
     numbers = Hyperparameters(method=method, **numbers)
@@ -53,7 +73,7 @@ def assemble(
     windows = windows.to(device)
     generators = Generators.from_seed(0, device)
     chosen = METHODS[method](numbers, windows, strata, generators)
-    gradients = Gradients(losses)
+    gradients = Gradients(losses, compiled=compiled)
     made = OPTIMIZERS[optimizer](gradients.parameters, lr=0.1, weight_decay=1e-3)
     counters = Counters()
     parts = build_engine(

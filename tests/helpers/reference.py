@@ -1,4 +1,4 @@
-"""Training that is recorded step by step, and the same by the plain reference."""
+"""Training recorded step by step, and the same steps by the plain reference."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STRATIFIER = Stratifier.periodic(3) * Stratifier.series()
 
 
 class RecordingTrainer(ScottTrainer):
-    """Records v and the parameters after every step."""
+    """A trainer that records v and the parameters after every step."""
 
     def _make_optimizer(self, parameters):
         self.directions, self.path = [], []

@@ -1,4 +1,4 @@
-"""A trainer and a network for tests: small, quiet and seeded."""
+"""A small, quiet, seeded trainer, a tiny network, and a training loop in plain torch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pts_scott import ScottTrainer
+from helpers.series import wave_windows
+from pts_scott import ScottTrainer, Stratifier
+from pts_scott._utils.rng import Generators
 
 QUIET: dict[str, Any] = {"enable_progress_bar": False}
 
+#: Optimizers by name, without fused kernels.
+UNFUSED: dict[str, type[torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "adagrad": torch.optim.Adagrad,
+}
+RATE, DECAY, BATCH, STEPS = 0.02, 1e-3, 4, 25  # of `fit_waves` and `plain_loop`
+
 
 def quiet_trainer(**kwargs: Any) -> ScottTrainer:
-    """Return a trainer for tests: few steps, a seed, no progress bar, no compilation."""
+    """Make a trainer with few steps, a seed, no progress bar and nothing compiled."""
     settings: dict[str, Any] = {
         "epochs": 1,
         "num_batches_per_epoch": 20,
@@ -44,6 +55,46 @@ class TinyNetwork(nn.Module):
 
 
 def tiny_network(dtype: torch.dtype = torch.float64) -> TinyNetwork:
+    """Make a `TinyNetwork` with the same weights every time."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return TinyNetwork().to(dtype)
+
+
+def fit_waves(network: nn.Module, **settings: Any) -> nn.Module:
+    """Train a network on the wave windows; the method is plain unless given."""
+    defaults: dict[str, Any] = {
+        "method": "plain",
+        "learning_rate": RATE,
+        "weight_decay": DECAY,
+        "batch_size": BATCH,
+        "stratifier": Stratifier.series(),
+        "num_batches_per_epoch": STEPS,
+    }
+    quiet_trainer(**{**defaults, **settings}).fit(network, wave_windows())
+    return network
+
+
+def plain_loop(network: nn.Module, optimizer: str) -> nn.Module:
+    """Train a network on the windows of `fit_waves` by a loop in plain torch."""
+    windows, generators = wave_windows(), Generators.from_seed(1)
+    made = UNFUSED[optimizer](
+        network.parameters(),
+        lr=RATE,
+        weight_decay=DECAY,
+        foreach=False,
+    )
+    for _ in range(STEPS):
+        batch = windows.gather(windows.draw(BATCH, generators.inner))
+        made.zero_grad()
+        network.loss(batch["past_target"], batch["future_target"]).mean().backward()
+        made.step()
+    return network
+
+
+def assert_same_parameters(
+    left: nn.Module, right: nn.Module, rtol: float = 0.0, atol: float = 0.0
+) -> None:
+    """Compare the parameters of two networks, bit by bit without a tolerance."""
+    for x, y in zip(left.parameters(), right.parameters(), strict=True):
+        torch.testing.assert_close(x, y, rtol=rtol, atol=atol)

@@ -1,13 +1,14 @@
-"""Algorithms 1 and 2: equal to the plain reference, and to the paper's claims."""
+"""Algorithms 1 and 2 equal the plain reference, and have the properties of the paper."""
 
 from __future__ import annotations
 
-from itertools import groupby
+import itertools
 
 import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
+from helpers.engine import assemble
 from helpers.reference import (
     B_PER_STRATUM,
     BATCH,
@@ -19,17 +20,17 @@ from helpers.reference import (
     train,
 )
 from helpers.series import wave_windows
-from helpers.training import QUIET, TinyNetwork
+from helpers.training import QUIET, TinyNetwork, tiny_network
 
 from pts_scott import Stratifier
 from pts_scott.method.methods import METHODS
-from pts_scott.method.scott import Algorithm, geometric_length
+from pts_scott.method.scott import Algorithm, Allowance, geometric_length
 
 
 @pytest.mark.parametrize("gamma", [None, 0.6])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
 @pytest.mark.parametrize("method", METHODS)
-def test_fast_code_equals_the_reference_step_by_step(method, optimizer, gamma):
+def test_trained_parameters_equal_the_reference_step_by_step(method, optimizer, gamma):
     windows = wave_windows()
     strata = STRATIFIER.stratify(windows)
     trainer = train(method, optimizer, windows=windows, gamma=gamma)
@@ -45,13 +46,12 @@ def test_fast_code_equals_the_reference_step_by_step(method, optimizer, gamma):
 
 
 def loops_of(trainer: RecordingTrainer) -> list[list[float]]:
-    """‖v‖² of each step, grouped by outer loop."""
+    """Return ‖v‖² of each step, grouped by outer loop."""
     norms = [sum(float((g * g).sum()) for g in v) for v in trainer.directions]
     ends = trainer.history["step"].tolist()
     outer = np.searchsorted(ends, np.arange(len(norms)), side="right")
-    return [
-        [n for _, n in group] for _, group in groupby(zip(outer, norms), lambda x: x[0])
-    ]
+    groups = itertools.groupby(zip(outer, norms), lambda pair: pair[0])
+    return [[norm for _, norm in group] for _, group in groups]
 
 
 def test_first_norm_is_reset_in_each_outer_loop():
@@ -69,19 +69,19 @@ def test_first_norm_is_reset_in_each_outer_loop():
 
 @pytest.mark.parametrize("method", ["scott", "scsg", "svrg"])
 def test_deferred_early_stop_changes_no_parameter(method, monkeypatch):
-    at_once = train(method, gamma=0.6, num_batches_per_epoch=60)
+    waiting = train(method, gamma=0.6, num_batches_per_epoch=60)
     monkeypatch.setattr("pts_scott.engine.build.should_look_ahead", lambda *_: True)
-    later = train(method, gamma=0.6, num_batches_per_epoch=60)
+    ahead = train(method, gamma=0.6, num_batches_per_epoch=60)
 
-    assert len(later.path) == len(at_once.path) == 60
-    for x, y in zip(later.path, at_once.path):
+    assert len(ahead.path) == len(waiting.path) == 60
+    for x, y in zip(ahead.path, waiting.path):
         for p, q in zip(x, y):
             assert torch.equal(p, q)
-    # Each early stop has cost one pair of gradients, and they are counted.
-    lengths = np.diff(at_once.history["step"], prepend=0)
+    # Each early stop costs one pair of gradients, and they are counted.
+    lengths = np.diff(waiting.history["step"], prepend=0)
     stops = (lengths[:-1] < INNER_STEPS).sum()
     assert stops > 3
-    wasted = later.history["gradients"].iloc[-1] - at_once.history["gradients"].iloc[-1]
+    wasted = ahead.history["gradients"].iloc[-1] - waiting.history["gradients"].iloc[-1]
     assert wasted in (2 * BATCH * stops, 2 * BATCH * (stops + 1))
 
 
@@ -141,7 +141,7 @@ def test_geometric_run_has_loops_of_random_length():
 
 
 class CountingNetwork(TinyNetwork):
-    """Counts the windows of every pass that a gradient flows back through."""
+    """Counts the windows of every backward pass."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,11 +161,11 @@ class CountingNetwork(TinyNetwork):
 def test_gradients_counted_equal_gradients_computed(method):
     network = CountingNetwork().double()
 
-    class FromTheFirstStep(pl.Callback):
-        def on_train_epoch_start(self, *_):  # after the self-check
+    class ResetCount(pl.Callback):
+        def on_train_epoch_start(self, *_):  # after the checks before training
             network.seen = 0
 
-    kwargs = {**QUIET, "callbacks": [FromTheFirstStep()]}
+    kwargs = {**QUIET, "callbacks": [ResetCount()]}
     trainer = train(method, network=network, gamma=0.6, trainer_kwargs=kwargs)
     history = trainer.history
     assert history["gradients"].iloc[-1] == network.seen
@@ -178,3 +178,53 @@ def test_gradients_counted_equal_gradients_computed(method):
         "svrg": 2 * BATCH * steps + len(wave_windows()) * anchors,
     }
     assert network.seen == expected[method]
+
+
+def taken(allowance: Allowance) -> int:
+    """Take all steps that there are."""
+    return next(n for n in itertools.count() if not allowance.take())
+
+
+def test_allowance_ends_after_its_length():
+    allowance = Allowance(3, lambda made: True)
+    assert taken(allowance) == 3
+    assert not allowance.take()
+    assert taken(Allowance(0, lambda made: True)) == 0
+
+
+def test_allowance_ends_with_the_budget():
+    assert taken(Allowance(9, lambda made: made < 4)) == 4
+    assert taken(Allowance(9, lambda made: False)) == 0
+
+
+def test_allowance_asks_for_the_budget_once_per_step():
+    """A budget of time must give one answer to both questions about a step."""
+    asked = []
+
+    def may_step(made: int) -> bool:
+        asked.append(made)
+        return made < 2
+
+    allowance = Allowance(9, may_step)
+    assert allowance.has_more()
+    assert allowance.has_more()
+    assert allowance.take()
+    assert allowance.has_more()
+    assert allowance.take()
+    assert not allowance.has_more()
+    assert not allowance.take()
+    assert asked == [0, 1, 2]
+
+
+def test_last_step_of_an_outer_loop_is_announced(monkeypatch):
+    run = assemble(tiny_network(), wave_windows())
+    announced = []
+    apply = run.parts.wrapper.apply
+
+    def record(v, last):
+        announced.append(last)
+        return apply(v, last)
+
+    monkeypatch.setattr(run.parts.wrapper, "apply", record)
+    run.outer_loop(3)
+    assert announced == [False, False, True]
