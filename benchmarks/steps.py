@@ -35,14 +35,19 @@ from torch import nn
 from pts_scott import ScottTrainer, Stratifier, WindowIndex
 from pts_scott._utils.rng import Generators
 from pts_scott.backends import backend
-from pts_scott.engine.compiled import FusedStep
+from pts_scott.engine.build import EngineOptions, build_engine
+from pts_scott.engine.compiled import CompiledEngine
+from pts_scott.engine.eager import EagerEngine
 from pts_scott.engine.gradients import Gradients
 from pts_scott.engine.losses import Losses
 from pts_scott.method.hyperparameters import Hyperparameters
-from pts_scott.method.scott import Scott, WindowDraws
+from pts_scott.method.methods import METHODS
+from pts_scott.method.output import OutputSelector
+from pts_scott.method.protocol import Counters, Sample
+from pts_scott.method.scott import Algorithm
 from pts_scott.models.networks import LSTMNetwork, VARNetwork, nbeats_network
 from pts_scott.strata.partition import Strata
-from pts_scott.training.lightning_module import OuterLoopModule
+from pts_scott.training.callbacks import Observer
 from pts_scott.training.optimizers import OPTIMIZERS
 
 matplotlib.use("Agg")
@@ -171,51 +176,47 @@ def library_seconds(model: Model, data: ListDataset, size: int, steps: int) -> f
     return (time.perf_counter() - began) / steps
 
 
-class TimedTrainer(ScottTrainer):
-    """A trainer that sums the seconds of each part of a step."""
-
-    def _run(self, module: OuterLoopModule) -> None:
-        self.parts = Parts()
-        self.parts.watch(module.scott)
-        super()._run(module)
-
-
-class Parts:
+class Parts(Observer):
     """Seconds by part of a step; those within an anchor count as anchor only."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self._inside = False
 
-    def watch(self, scott: Scott) -> None:
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Watch the engine, which exists from here on."""
+        runner = pl_module.runner
+        self.watch(runner.algorithm, runner.parts.engine)
+
+    def watch(self, algorithm: Algorithm, engine: EagerEngine) -> None:
         """Wrap a timer around the parts of an outer loop."""
-        for owner, method, part in (
-            (scott.draws, "inner", "drawing"),
-            (scott.draws, "anchor", "drawing"),
-            (scott, "gather", "gathering"),
-            (scott.gradients, "stratified", "gradients"),
-            (scott.gradients, "control_variate", "gradients"),
-            (scott, "_update", "update"),
-            (scott, "fused_step", "whole step, compiled"),
-            (scott, "_take_anchor", "anchor"),
-        ):
-            setattr(owner, method, self._timed(part, getattr(owner, method)))
-        warm_up = scott.warm_up
-
-        def warm_up_untimed(anchor_size: int) -> None:
-            warm_up(anchor_size)
-            self.seconds.clear()  # compilation is not part of a step
-
-        scott.warm_up = warm_up_untimed  # type: ignore[method-assign]
+        method = algorithm.method
+        watched: list[tuple[Any, str, str]] = [
+            (method.step_sampler, "draw", "drawing"),
+            (algorithm, "_anchor", "anchor"),
+        ]
+        if method.anchor_sampler is not None:
+            watched.append((method.anchor_sampler, "draw", "drawing"))
+        if isinstance(engine, CompiledEngine):
+            watched.append((engine, "apply", "whole step, compiled"))
+        else:
+            watched += [
+                (engine, "gather", "gathering"),
+                (engine.gradients, "weighted", "gradients"),
+                (engine.gradients, "control_variate", "gradients"),
+                (engine, "_update", "update"),
+            ]
+        for owner, name, part in watched:
+            setattr(owner, name, self._timed(part, getattr(owner, name)))
 
     def _timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*args: Any) -> Any:
+        def timed(*args: Any, **kwargs: Any) -> Any:
             if self._inside:
-                return function(*args)
+                return function(*args, **kwargs)
             self._inside = True
             began = time.perf_counter()
             try:
-                return function(*args)
+                return function(*args, **kwargs)
             finally:
                 self.seconds[part] += time.perf_counter() - began
                 self._inside = False
@@ -225,9 +226,10 @@ class Parts:
 
 def run_trainer(
     model: Model, windows: WindowIndex, method: str, size: int, steps: int, compiled: bool
-) -> TimedTrainer:
+) -> tuple[ScottTrainer, Parts]:
     """Run a whole training without early stop: K steps per anchor."""
-    trainer = TimedTrainer(
+    parts = Parts()
+    trainer = ScottTrainer(
         method=method,
         optimizer="adam",
         batch_size=size,
@@ -238,10 +240,10 @@ def run_trainer(
         num_batches_per_epoch=steps,
         compile=compiled,
         seed=0,
-        trainer_kwargs={"enable_progress_bar": False},
+        trainer_kwargs={"enable_progress_bar": False, "callbacks": [parts]},
     )
     trainer.fit(model.make(), windows)
-    return trainer
+    return trainer, parts
 
 
 def whole_runs(
@@ -252,14 +254,14 @@ def whole_runs(
         data, "D", model.context_length, model.prediction_length
     )
     for size in sizes:
-        last: dict[str, TimedTrainer] = {}
+        last: dict[str, tuple[ScottTrainer, Parts]] = {}
 
         def ours(
             method: str, compiled: bool, size: int = size, last: Any = last
         ) -> float:
-            trainer = run_trainer(model, windows, method, size, steps, compiled)
-            last[f"{method}, {'compiled' if compiled else 'eager'}"] = trainer
-            return float(trainer.history["seconds"].iloc[-1]) / steps
+            run = run_trainer(model, windows, method, size, steps, compiled)
+            last[f"{method}, {'compiled' if compiled else 'eager'}"] = run
+            return float(run[0].history["seconds"].iloc[-1]) / steps
 
         sides: dict[str, Callable[[], float]] = {}
         for method in ("plain", "scott"):
@@ -285,9 +287,9 @@ def whole_runs(
                 "rounds": " ".join(f"{1e3 * v:.3f}" for v in values),
             }
             if name in last:
-                trainer = last[name]
+                trainer, parts = last[name]
                 total = float(trainer.history["seconds"].iloc[-1])
-                shares = {k: v / total for k, v in trainer.parts.seconds.items()}
+                shares = {k: v / total for k, v in parts.seconds.items()}
                 shares["bookkeeping"] = 1 - sum(shares.values())
                 row |= {"compile s": trainer.compile_seconds, "shares": shares}
             yield row
@@ -312,31 +314,38 @@ class Engine:
         losses = Losses(model.make())
         gradients = Gradients(losses, compiled=compiled)
         optimizer = torch.optim.Adam(gradients.parameters, **OPTIONS)
-        settings = Hyperparameters(
+        numbers = Hyperparameters(
             method=method, batch_size=size, inner_steps=INNER_STEPS, gamma=None
         )
-
-        def gather(numbers: torch.Tensor) -> dict[str, torch.Tensor]:
-            return windows.gather(numbers, losses.fields)
-
-        fused = FusedStep(gradients, gather, optimizer) if compiled else None
-        draws = WindowDraws(settings, windows, strata, Generators.from_seed(0))
-        self.scott = Scott(
-            gradients, gather, draws, settings, optimizer.step, fused=fused
+        generators, counters = Generators.from_seed(0), Counters()
+        chosen = METHODS[method](numbers, windows, strata, generators)
+        engine, self.wrapper, early_stop = build_engine(
+            chosen,
+            gradients,
+            lambda numbers: windows.gather(numbers, losses.fields),
+            counters,
+            EngineOptions(optimizer, optimizer.step),
         )
-        self.parts = Parts()
+        output = OutputSelector("last", losses, generators.output)
+        self.algorithm = Algorithm(
+            chosen, self.wrapper, early_stop, output, counters, generators.length
+        )
         began = time.perf_counter()
         if compiled:
-            self.scott.warm_up(settings.anchor_size(strata, windows))
+            engine.warm_up(chosen.anchor_windows, size, False)
         self.compile_seconds = time.perf_counter() - began if compiled else 0.0
-        self.parts.watch(self.scott)
+        self.parts = Parts()
+        self.parts.watch(self.algorithm, engine)
 
     def step(self, steps: int) -> float:
         """Return the seconds per step, without anchors."""
         self.parts.seconds.clear()
         began = time.perf_counter()
         for _ in range(0, steps, INNER_STEPS):
-            self.scott.outer_loop(min(steps, INNER_STEPS))
+            report = self.algorithm.outer_loop(
+                1e-3, 1.0, lambda made: made < steps, steps
+            )
+            self.wrapper.finish(report)
         seconds = time.perf_counter() - began - self.parts.seconds["anchor"]
         return seconds / (-(-steps // INNER_STEPS) * min(steps, INNER_STEPS))
 
@@ -344,7 +353,7 @@ class Engine:
         """Return the seconds per anchor."""
         began = time.perf_counter()
         for _ in range(repeats):
-            self.scott._take_anchor()
+            self.algorithm._anchor()
         return (time.perf_counter() - began) / repeats
 
 
@@ -359,20 +368,27 @@ class Bare:
         self.optimizer: torch.optim.Optimizer = OPTIMIZERS["adam"](
             self.losses.parameters(), **OPTIONS
         )
-        self.numbers, self.fused, self.compile_seconds = numbers, None, 0.0
+        self.sample, self.compile_seconds = Sample(numbers), 0.0
+        self.engine: CompiledEngine | None = None
         if compiled:
-            gradients = Gradients(self.losses)
-            self.fused = FusedStep(gradients, lambda _: self.batch, self.optimizer)
+            self.engine = CompiledEngine(
+                Gradients(self.losses),
+                lambda _: self.batch,
+                Counters(),
+                self.optimizer,
+                uses_snapshot=False,
+            )
             began = time.perf_counter()
-            self.fused.plain(numbers)
+            self.step(1)
             self.compile_seconds = time.perf_counter() - began
 
     def step(self, steps: int) -> float:
         """Return the seconds per step."""
         began = time.perf_counter()
         for _ in range(steps):
-            if self.fused is not None:
-                self.fused.plain(self.numbers)
+            if self.engine is not None:
+                v = self.engine.direction(self.sample, None, 1.0)
+                self.engine.apply(v, last=False)
             else:
                 self.optimizer.zero_grad()
                 self.losses(self.batch).mean().backward()

@@ -148,7 +148,6 @@ class CompiledEngine(EagerEngine):
         self._loaded = optimizer.state
 
     def reread_step(self) -> None:
-        """Read the optimizer's step again, after a rollback has changed it."""
         if self._rule.counts:
             self._optimizer_step = int(self._counter[0])
 

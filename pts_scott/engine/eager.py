@@ -148,6 +148,7 @@ class EagerEngine(BaseEngine):
             shorter = clip_scale(norm, self.clip_gradient)
             torch._foreach_mul_(tensors, shorter.to(self.gradients.dtype))
         self._update(tensors)
+        v.tensors = ()  # the next gradient needs the memory
         return Step(v.windows, v.loss, norm)
 
     def _update(self, direction: Tensors) -> None:
@@ -162,6 +163,12 @@ class EagerEngine(BaseEngine):
         self._step()  # in mixed precision by the scaler, which detects overflows
         for parameter in parameters:  # so that v can be freed
             parameter.grad = None
+
+    def load_optimizer_state(self) -> None:
+        """Make the optimizer state complete, before it is saved."""
+
+    def reread_step(self) -> None:
+        """Read the optimizer's step again, after a rollback has changed it."""
 
     def may_overflow(self) -> bool:
         """Return whether a gradient may be infinite because half precision is narrow.

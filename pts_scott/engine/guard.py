@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from pts_scott.engine.compiled import CompiledEngine
 from pts_scott.engine.eager import Direction, EagerEngine
 from pts_scott.engine.rollback import Rollback
 from pts_scott.engine.wrapper import EngineWrapper
@@ -97,17 +96,15 @@ class GuardedEngine(EngineWrapper):
 
     def _save(self, with_snapshot: bool = True) -> None:
         assert self._rollback is not None
-        if isinstance(self.engine, CompiledEngine):
-            self.engine.load_optimizer_state()
+        self.engine.load_optimizer_state()
         self._rollback.save(self.engine.snapshot if with_snapshot else ())
 
     def _restore(self) -> None:
         assert self._rollback is not None
         self._rollback.restore()
-        if isinstance(self.engine, CompiledEngine):
-            self.engine.reread_step()
-        elif self._rollback.is_needed():  # the saved state was non-finite before
-            self._rollback.reset_state()
+        if self.engine.knows_direction and self._rollback.is_needed():
+            self._rollback.reset_state()  # the saved state was non-finite before
+        self.engine.reread_step()
 
     def state_dict(self) -> dict[str, Any]:
         """Return how many outer loops are still checked step by step."""

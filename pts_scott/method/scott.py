@@ -74,17 +74,19 @@ class Algorithm:
         steps_left_in_epoch
             After which steps that no anchor ties together end.
         """
-        method, engine = self.method, self.engine
+        method, engine, early_stop = self.method, self.engine, self._early_stop
         self._output.offer_snapshot(step_size * method.num_strata)  # the return line
-        allowance = Allowance(self._inner_length(steps_left_in_epoch), may_step)
+        length = self._inner_length(steps_left_in_epoch)  # K_t
+        anchor, anchor_windows = self._anchor()  # line 2: g(t,0), and θ(t,0) is kept
+        early_stop.begin()
         steps: list[Step] = []
-        anchor, anchor_windows = self._anchor()  # line 2: g(t,0) and θ(t,0)
-        self._early_stop.begin()
-        while allowance.take():  # line 3
+        more = length > 0 and may_step(0)
+        while more:  # line 3
             xi = method.minibatch()  # line 4: ξ(t,k)
             v = method.direction(engine, xi, anchor, coefficient)  # line 5: v(t,k)
-            steps.append(engine.apply(v, last=not allowance.has_more()))  # line 6
-            if self._early_stop(steps[-1]):  # line 7
+            more = len(steps) + 1 < length and may_step(len(steps) + 1)
+            steps.append(engine.apply(v, last=not more))  # line 6: θ(t,k+1)
+            if early_stop(steps[-1]):  # line 7
                 break  # line 8
         if steps and steps[-1].cancelled:
             method.put_back(steps.pop().windows)
@@ -103,28 +105,6 @@ class Algorithm:
             return None, None
         self._counters.anchors += 1
         return self.engine.anchor(sample), sample.windows
-
-
-class Allowance:
-    """The steps that one outer loop may make: ``length``, and within the budget."""
-
-    def __init__(self, length: int, may_step: Callable[[int], bool]) -> None:
-        self._length, self._may_step = length, may_step
-        self._taken = 0
-        self._more: bool | None = None
-
-    def has_more(self) -> bool:
-        """Decide, once per step, whether another one may follow."""
-        if self._more is None:
-            self._more = self._taken < self._length and self._may_step(self._taken)
-        return self._more
-
-    def take(self) -> bool:
-        """Take one step, if there is one left."""
-        if not self.has_more():
-            return False
-        self._taken, self._more = self._taken + 1, None
-        return True
 
 
 def geometric_length(mean: int, generator: torch.Generator) -> int:

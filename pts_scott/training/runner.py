@@ -126,6 +126,12 @@ class OuterLoopRunner:
         return self._parts
 
     @property
+    def algorithm(self) -> Algorithm:
+        """The outer loops of the run, once it has started."""
+        assert self._algorithm is not None
+        return self._algorithm
+
+    @property
     def compiled(self) -> bool:
         """Whether steps are compiled."""
         return self._parts is not None and self._parts.engine.gradients.compiled
@@ -224,7 +230,6 @@ class OuterLoopRunner:
         steps_left_in_epoch
             After which steps that no anchor ties together end.
         """
-        assert self._algorithm is not None
         parts, counters, begun = (
             self.parts,
             self.state.counters,
@@ -241,7 +246,7 @@ class OuterLoopRunner:
             self.named_errors(self.windows, lambda: engine.current_windows),
             self._noticed_draws(),
         ):
-            report = self._algorithm.outer_loop(
+            report = self.algorithm.outer_loop(
                 step_size, self.coefficient(), may_step, steps_left_in_epoch
             )
             report = parts.wrapper.finish(report)
