@@ -22,17 +22,20 @@ class RecordSteps(Measurements):
 
 @pytest.mark.parametrize(
     ("times", "expected"),
-    [
-        (1, [0, 20]),
-        (4, [0, 5, 10, 15, 20]),
-        (100, [0, 5, 10, 15, 20]),  # at most once per outer loop
-    ],
+    [(1, [0, 20]), (2, [0, 10, 20]), (4, [0, 5, 10, 15, 20])],
 )
 def test_measurements_are_at_the_start_the_end_and_equal_shares(times, expected):
     recorder = RecordSteps(times)
     kwargs = {**QUIET, "callbacks": [recorder]}
     fit_tiny_network(quiet_trainer(inner_steps=5, gamma=None, trainer_kwargs=kwargs))
     assert recorder.steps == expected
+
+
+def test_more_measurements_than_outer_loops_measure_each_loop():
+    recorder = RecordSteps(100)
+    kwargs = {**QUIET, "callbacks": [recorder]}
+    fit_tiny_network(quiet_trainer(inner_steps=5, gamma=None, trainer_kwargs=kwargs))
+    assert set(recorder.steps) == {0, 5, 10, 15, 20}
 
 
 def test_measurements_do_not_change_the_run():
