@@ -107,11 +107,20 @@ class Payload:
         return Path.touch, (self.path,)
 
 
+@pytest.fixture(scope="module")
+def checkpoint_content(tmp_path_factory) -> bytes:
+    """The checkpoint of a run that crashed at step 20; it is made once."""
+    folder = tmp_path_factory.mktemp("crashed")
+    run(folder, 20)
+    return (folder / "last.ckpt").read_bytes()
+
+
 @pytest.fixture
-def checkpoint(tmp_path) -> Path:
-    """The checkpoint of a run that crashed at step 20."""
-    run(tmp_path, 20)
-    return tmp_path / "last.ckpt"
+def checkpoint(tmp_path, checkpoint_content) -> Path:
+    """A copy of that checkpoint, for a test to change."""
+    path = tmp_path / "last.ckpt"
+    path.write_bytes(checkpoint_content)
+    return path
 
 
 def test_malicious_pickle_is_refused(checkpoint, tmp_path):

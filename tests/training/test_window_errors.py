@@ -38,10 +38,11 @@ def test_error_caused_by_divergence_does_not_blame_the_data():
 
 def test_error_on_one_window_names_that_window():
     windows = wave_windows()
-    losses = Losses(BoundedNetwork())
+    losses = Losses(BoundedNetwork(), windows.fields)
     numbers = torch.arange(len(windows))
+    batch = windows.gather(numbers, losses.fields)
     with torch.no_grad():
-        values = losses.network.network.loss(**windows.gather(numbers))
+        values = losses.network.network.loss(**batch)
     worst = int(values.argmax())
     losses.network.bound = float(values.max())  # only the worst window is not below it
     faults = FaultLog(losses, windows, 10, lambda: False)
@@ -50,7 +51,7 @@ def test_error_on_one_window_names_that_window():
         pytest.raises(WindowLossError, match="within bounds") as caught,
         named_window_errors(losses, windows, lambda: numbers, faults, 3),
     ):
-        losses.network.loss(**windows.gather(numbers))
+        losses.network.loss(**batch)
     series, _ = windows.rows(numbers[worst : worst + 1].numpy())
     assert f"{windows.series.item_ids[int(series[0])]} from 2021-03-0" in str(
         caught.value
