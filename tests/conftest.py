@@ -1,4 +1,4 @@
-"""Fixtures: small data, and the real data if available."""
+"""Shared fixtures: small data, and the real Exchange-Rate data where available."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ torch.set_num_threads(1)
 
 @pytest.fixture
 def windows() -> WindowIndex:
+    """Windows of three short hourly series, in float64."""
     return wave_windows()
 
 
 @pytest.fixture(scope="session")
 def exchange_rate() -> np.ndarray:
-    """The real Exchange-Rate series as rows."""
+    """The Exchange-Rate data, one series per row."""
     folder = os.environ.get("PTS_SCOTT_DATA")
     path = Path(folder or "") / "exchange_rate.txt.gz"
     if not folder or not path.exists():
@@ -32,7 +33,7 @@ def exchange_rate() -> np.ndarray:
 
 @pytest.fixture
 def small_config(tmp_path: Path) -> Path:
-    """The config of an experiment that takes a second: 3 series of 300 hours, VAR."""
+    """The config of an experiment that takes a second: VAR on 3 series of 300 hours."""
     t, noise = np.arange(300), np.random.default_rng(0).standard_normal((300, 3))
     values = 5 + np.sin(2 * np.pi * t[:, None] / 24 + np.arange(3)) + 0.1 * noise
     np.savetxt(tmp_path / "waves.txt", values, delimiter=",", fmt="%.6f")

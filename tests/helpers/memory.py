@@ -1,4 +1,4 @@
-"""Memory of a script in its own process, by the kernel's count of resident pages."""
+"""Memory use of a script in its own process, measured by the kernel's resident pages."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+TESTS = Path(__file__).parents[1]
 RESET = Path("/proc/self/clear_refs")
 
+#: Runs before each script: imports, a function that reads /proc, and small windows.
 SETUP = """
 import sys, warnings
 from pathlib import Path
@@ -25,7 +27,7 @@ def kilobytes(name):
 windows = wave_windows(torch.float32)
 """
 
-# Sixteen layers of 4 MB and small batches: only parameters matter.
+# Sixteen layers of 4 MB: with small batches, parameters take nearly all of the memory.
 DEEP = """
 class Deep(nn.Module):
     def __init__(self):
@@ -42,8 +44,8 @@ def run(script: str, *arguments: str) -> float:
     """Run a script after SETUP and return the number that it prints last."""
     result = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SETUP + script, *arguments],
-        cwd=Path(__file__).parents[1],  # where ``helpers`` is found
-        # Freed blocks are returned to the system: only memory in use is counted.
+        cwd=TESTS,  # "python -c" imports from here, which is where ``helpers`` is
+        # Return freed blocks to the system, so that only memory in use is counted.
         env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"},
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""Small training runs that crash and resume."""
+"""Small training runs, some of which crash and resume."""
 
 from __future__ import annotations
 
@@ -8,21 +8,35 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from helpers.series import wave_windows
-from helpers.training import QUIET, quiet_trainer, tiny_network
+from helpers.training import QUIET, TinyNetwork, quiet_trainer, tiny_network
 from pts_scott import Checkpoints, ScottTrainer, Stratifier
 
-CLOCK = ["seconds", "compile_seconds"]  # columns of the history that no two runs share
+CLOCK_COLUMNS = ["seconds", "compile_seconds"]  # of the history; they vary between runs
+
+
+def fit_tiny_network(
+    trainer: ScottTrainer, validate: bool = False, **kwargs: Any
+) -> TinyNetwork:
+    """Train a new tiny network on the wave windows and return it."""
+    network, windows = tiny_network(), wave_windows()
+    trainer.fit(network, windows, windows.last() if validate else None, **kwargs)
+    return network
+
+
+def flat_parameters(network: nn.Module) -> Tensor:
+    """Return all parameters of a network as one vector."""
+    return torch.cat([p.detach().reshape(-1) for p in network.parameters()])
 
 
 class CrashError(Exception):
-    """The end of a process, for a test."""
+    """Simulated crash of a process."""
 
 
 class CrashAt(pl.Callback):
-    """Ends training after a step, as a crash would."""
+    """Raises CrashError once a number of steps is reached."""
 
     def __init__(self, step: float) -> None:
         self.step = step
@@ -32,8 +46,8 @@ class CrashAt(pl.Callback):
             raise CrashError
 
 
-class Dropped(nn.Module):
-    """A network with dropout and a running value, whose state is in global places."""
+class DropoutNetwork(nn.Module):
+    """A network with dropout and a running mean that no state_dict contains."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,6 +65,17 @@ class Dropped(nn.Module):
         return (forecast - future_target).square().mean(dim=1)
 
 
+class TickingTime:
+    """A replacement of ``time`` that advances a millisecond with every reading."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        self.now += 0.001
+        return self.now
+
+
 def run(
     folder: Path | None = None,
     crash: float = math.inf,
@@ -58,7 +83,21 @@ def run(
     callbacks: list[pl.Callback] | None = None,
     **settings: Any,
 ) -> tuple[nn.Module, ScottTrainer]:
-    """Train, from the folder's checkpoint on if there is one."""
+    """Train, resuming from the folder's checkpoint if there is one.
+
+    Parameters
+    ----------
+    folder
+        Folder of the checkpoints; None for none.
+    crash
+        Step at which the run crashes.
+    network
+        The network to train; None for a new tiny network.
+    callbacks
+        Lightning callbacks.
+    settings
+        Arguments of ScottTrainer that replace the defaults below.
+    """
     network = network or tiny_network()
     arguments = {
         "learning_rate": 0.01,
@@ -81,11 +120,13 @@ def run(
     return network, trainer
 
 
-def assert_same(one: tuple[nn.Module, ScottTrainer], other: tuple[Any, Any]) -> None:
-    """To the bit: parameters, buffers, and the history but for its clock."""
-    for x, y in zip(one[0].parameters(), other[0].parameters(), strict=True):
+def assert_identical(
+    first: tuple[nn.Module, ScottTrainer], second: tuple[nn.Module, ScottTrainer]
+) -> None:
+    """Compare two runs bit for bit: parameters, buffers, and history except its clock."""
+    for x, y in zip(first[0].parameters(), second[0].parameters(), strict=True):
         torch.testing.assert_close(x, y, rtol=0, atol=0)
-    for x, y in zip(one[0].buffers(), other[0].buffers(), strict=True):
+    for x, y in zip(first[0].buffers(), second[0].buffers(), strict=True):
         torch.testing.assert_close(x, y, rtol=0, atol=0)
-    histories = [trainer.history.drop(columns=CLOCK) for _, trainer in (one, other)]
-    assert histories[0].equals(histories[1])
+    one, other = (run[1].history.drop(columns=CLOCK_COLUMNS) for run in (first, second))
+    assert one.equals(other)

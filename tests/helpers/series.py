@@ -1,4 +1,4 @@
-"""Small data for tests."""
+"""Small datasets and their windows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pts_scott import WindowIndex
 
 
 def wave_entries(lengths: tuple[int, ...] = (40, 52, 46), seed: int = 0) -> list[dict]:
-    """Hourly series of unequal length and start, with different levels."""
+    """Return hourly series with different lengths, starts and levels."""
     generator = np.random.default_rng(seed)
     return [
         {
@@ -29,10 +29,12 @@ def wave_entries(lengths: tuple[int, ...] = (40, 52, 46), seed: int = 0) -> list
 
 
 def wave_windows(dtype: torch.dtype = torch.float64, **kwargs: Any) -> WindowIndex:
+    """Return the windows of `wave_entries`: 6 hours of context, 2 to predict."""
     return WindowIndex.from_dataset(wave_entries(), "h", 6, 2, dtype=dtype, **kwargs)
 
 
 def dataset(rows: np.ndarray, freq: str, start: str = "1990-01-01") -> ListDataset:
+    """Return the rows as a GluonTS dataset, one series per row."""
     return ListDataset(
         [
             {"item_id": str(number), "start": start, "target": row}
@@ -43,7 +45,7 @@ def dataset(rows: np.ndarray, freq: str, start: str = "1990-01-01") -> ListDatas
 
 
 class EveryWindow(InstanceSampler):
-    """All forecast starts of a series, as GluonTS' samplers give them."""
+    """A GluonTS instance sampler that returns every forecast start of a series."""
 
     stride: int = 1
 

@@ -1,4 +1,4 @@
-"""Checkpoints as files: whole or not at all, and never run."""
+"""Checkpoint files: written atomically, and read without running their content."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from pts_scott.training.checkpoint_files import read, write
 from pts_scott.training.folder_lock import locked_folder
 from pts_scott.training.run_state import KEY, STATE
 
-# -- what can go wrong with files ------------------------------------------------------
+# -- writing ------------------------------------------------------------------------
 
 
-def test_a_crash_while_writing_leaves_the_one_before(tmp_path, monkeypatch):
+def test_failed_write_keeps_the_previous_checkpoint(tmp_path, monkeypatch):
     path = tmp_path / "last.ckpt"
     run(tmp_path, 20)
     before = path.read_bytes()
     save = torch.save
 
-    def half(checkpoint, file):
+    def save_to_full_disk(checkpoint, file):
         save(checkpoint, file)
         file.flush()
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(torch, "save", half)
+    monkeypatch.setattr(torch, "save", save_to_full_disk)
     with pytest.raises(CheckpointError, match="No space left.*the previous one is kept"):
         write({"a": 1}, path)
     assert path.read_bytes() == before
@@ -53,7 +53,7 @@ def test_a_crash_while_writing_leaves_the_one_before(tmp_path, monkeypatch):
 
 @pytest.fixture
 def full_disk() -> Iterator[None]:
-    """A limit of the system on the size of files; torch has its own words for it."""
+    """A limit on the size of files, which torch reports with its own message."""
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
@@ -62,7 +62,7 @@ def full_disk() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("on_error", ["warn", "stop"])
-def test_a_full_disk_is_reported_and_training_goes_on_or_stops(
+def test_full_disk_gives_a_warning_and_training_continues_or_stops(
     on_error, tmp_path, full_disk
 ):
     checkpoint = Checkpoints(tmp_path, steps=10, on_error=on_error)
@@ -74,7 +74,7 @@ def test_a_full_disk_is_reported_and_training_goes_on_or_stops(
     assert os.listdir(tmp_path) == [".lock"]
 
 
-def test_a_folder_that_is_a_file_is_reported_before_training(tmp_path):
+def test_folder_that_cannot_be_made_is_reported_before_training(tmp_path):
     (tmp_path / "folder").write_text("")
     folder = tmp_path / "folder" / "inside"
     with pytest.warns(ScottWarning) as caught:
@@ -86,7 +86,7 @@ def test_a_folder_that_is_a_file_is_reported_before_training(tmp_path):
         run(crash=0, checkpoint=Checkpoints(folder, on_error="stop"))
 
 
-def test_lightnings_own_checkpoints_are_written_in_the_same_way(tmp_path):
+def test_files_of_model_checkpoint_contain_the_state_of_the_run(tmp_path):
     best = ModelCheckpoint(dirpath=tmp_path, monitor="val_loss", save_weights_only=False)
     run(callbacks=[best])
     checkpoint = read(best.best_model_path)
@@ -94,11 +94,11 @@ def test_lightnings_own_checkpoints_are_written_in_the_same_way(tmp_path):
     torch.load(best.best_model_path, weights_only=True)
 
 
-# -- what can be wrong with a file -----------------------------------------------------
+# -- reading ------------------------------------------------------------------------
 
 
 class Payload:
-    """Creates a file when it is unpickled."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -107,13 +107,23 @@ class Payload:
         return Path.touch, (self.path,)
 
 
+@pytest.fixture(scope="module")
+def checkpoint_content(tmp_path_factory) -> bytes:
+    """The checkpoint of a run that crashed at step 20; it is made once."""
+    folder = tmp_path_factory.mktemp("crashed")
+    run(folder, 20)
+    return (folder / "last.ckpt").read_bytes()
+
+
 @pytest.fixture
-def checkpoint(tmp_path) -> Path:
-    run(tmp_path, 20)
-    return tmp_path / "last.ckpt"
+def checkpoint(tmp_path, checkpoint_content) -> Path:
+    """A copy of that checkpoint, for a test to change."""
+    path = tmp_path / "last.ckpt"
+    path.write_bytes(checkpoint_content)
+    return path
 
 
-def test_a_malicious_pickle_is_refused(checkpoint, tmp_path):
+def test_malicious_pickle_is_refused(checkpoint, tmp_path):
     content = torch.load(checkpoint, weights_only=True)
     content[KEY]["latest"] = Payload(tmp_path / "owned")
     torch.save(content, checkpoint)
@@ -125,13 +135,13 @@ def test_a_malicious_pickle_is_refused(checkpoint, tmp_path):
     assert not (tmp_path / "owned").exists()
 
 
-def test_a_truncated_one_is_refused(checkpoint, tmp_path):
+def test_truncated_checkpoint_is_refused(checkpoint, tmp_path):
     checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
     with pytest.raises(DamagedCheckpointError, match="Remove it to start again"):
         run(tmp_path)
 
 
-def test_one_with_a_changed_byte_is_refused(checkpoint, tmp_path):
+def test_checkpoint_with_a_changed_byte_is_refused(checkpoint, tmp_path):
     with zipfile.ZipFile(checkpoint) as file:
         largest = max(file.infolist(), key=lambda info: info.file_size)
     content = bytearray(checkpoint.read_bytes())
@@ -141,7 +151,7 @@ def test_one_with_a_changed_byte_is_refused(checkpoint, tmp_path):
         run(tmp_path)
 
 
-def test_one_of_another_version_is_refused(checkpoint, tmp_path):
+def test_checkpoint_of_another_format_is_refused(checkpoint, tmp_path):
     content = torch.load(checkpoint, weights_only=True)
     content[KEY] |= {"format": 99, "version": "7.0"}
     torch.save(content, checkpoint)
@@ -149,7 +159,7 @@ def test_one_of_another_version_is_refused(checkpoint, tmp_path):
         run(tmp_path)
 
 
-def test_one_of_another_program_is_refused(checkpoint, tmp_path):
+def test_checkpoint_of_another_program_is_refused(checkpoint, tmp_path):
     torch.save({"state_dict": {}}, checkpoint)
     with pytest.raises(CheckpointError, match="not a checkpoint of ScottTrainer"):
         run(tmp_path)
@@ -157,21 +167,21 @@ def test_one_of_another_program_is_refused(checkpoint, tmp_path):
 
 @pytest.mark.parametrize("name", [*STATE, "history.columns", "method.anchor"])
 @pytest.mark.parametrize("value", [None, 3, [], {}])
-def test_one_that_was_made_on_purpose_is_refused(name, value, checkpoint, tmp_path):
+def test_forged_entry_is_refused(name, value, checkpoint, tmp_path):
     content = torch.load(checkpoint, weights_only=True)
     table = content[KEY]
     *parents, last = name.split(".")
     for parent in parents:
         table = table[parent]
     if isinstance(value, type(table[last])) or table[last] == value:
-        pytest.skip("of this type it may be")
+        pytest.skip("a valid type or value of this entry")
     table[last] = value
     torch.save(content, checkpoint)
     with pytest.raises(ScottError, match="another run|not a complete|are invalid"):
         run(tmp_path)
 
 
-def test_one_without_parameters_is_refused(checkpoint, tmp_path):
+def test_checkpoint_without_parameters_is_refused(checkpoint, tmp_path):
     content = torch.load(checkpoint, weights_only=True)
     content["state_dict"] = {}
     torch.save(content, checkpoint)
@@ -181,20 +191,18 @@ def test_one_without_parameters_is_refused(checkpoint, tmp_path):
         run(tmp_path)
 
 
-def test_one_that_may_not_be_opened_is_not_called_damaged(
-    checkpoint, tmp_path, monkeypatch
-):
-    def refused(*_):
+def test_unreadable_checkpoint_is_not_called_damaged(checkpoint, tmp_path, monkeypatch):
+    def deny(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(zipfile, "ZipFile", refused)
+    monkeypatch.setattr(zipfile, "ZipFile", deny)
     with pytest.raises(CheckpointError, match="cannot be opened: Permission denied") as e:
         run(tmp_path)
     assert not isinstance(e.value, DamagedCheckpointError)
 
 
-class Keeps(pl.Callback):
-    """A callback that keeps something."""
+class StatefulCallback(pl.Callback):
+    """A callback with a value in its state."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -208,16 +216,17 @@ class Keeps(pl.Callback):
     [lambda: 3, np.datetime64("2024-01-01"), Path("a"), open],
     ids=["lambda", "date", "path", "function"],
 )
-def test_what_could_not_be_read_again_is_named_and_takes_no_files_place(value, tmp_path):
+def test_state_that_could_not_be_read_again_is_not_written(value, tmp_path):
     run(tmp_path, 20)
     before = (tmp_path / "last.ckpt").read_bytes()
-    with pytest.warns(ScottWarning, match="part 'callbacks', Keeps.*the previous one is"):
-        run(tmp_path, callbacks=[Keeps(value)])
+    message = "part 'callbacks', StatefulCallback.*the previous one is"
+    with pytest.warns(ScottWarning, match=message):
+        run(tmp_path, callbacks=[StatefulCallback(value)])
     assert (tmp_path / "last.ckpt").read_bytes() == before
     assert sorted(os.listdir(tmp_path)) == [".lock", "last.ckpt"]
 
 
-def test_one_run_at_a_time_writes_to_a_folder(tmp_path):
+def test_two_runs_cannot_write_to_one_folder(tmp_path):
     with (
         locked_folder(tmp_path),
         pytest.raises(FolderInUseError, match="another run is writing"),

@@ -1,4 +1,4 @@
-"""What tells a run from another, so that a checkpoint is not taken for another's."""
+"""Fingerprints: a run does not resume from the checkpoint of another run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers.runs import Dropped, run
+from helpers.runs import DropoutNetwork, run
 from helpers.series import wave_entries
 from helpers.training import quiet_trainer, tiny_network
 from torch import nn
@@ -45,23 +45,23 @@ def grouped(parameters):
         ({"scheduler": exponential}, "scheduler, is None in it and exponential here"),
         ({"optimizer": torch.optim.RMSprop}, "optimizer, is sgd in it and RMSprop"),
         ({"stratifier": Stratifier.periodic(3)}, "data, strata"),
-        ({"network": Dropped()}, "model, network"),
+        ({"network": DropoutNetwork()}, "model, network"),
     ],
 )
-def test_another_setting_is_refused(settings, message, tmp_path):
+def test_checkpoint_of_other_settings_is_refused(settings, message, tmp_path):
     run(tmp_path, 20, seed=1)
     with pytest.raises(CheckpointMismatchError, match=message):
         run(tmp_path, **{"seed": 1, **settings})
 
 
-def test_optimizers_of_a_function_are_told_apart(tmp_path):
+def test_optimizers_made_by_functions_are_distinguished(tmp_path):
     run(tmp_path, 20, optimizer=rmsprop)
     run(tmp_path, 30, optimizer=rmsprop)
     with pytest.raises(CheckpointMismatchError, match="settings, optimizer"):
         run(tmp_path, optimizer=grouped)
 
 
-def test_layers_without_parameters_are_told_apart(tmp_path):
+def test_layers_without_parameters_are_distinguished(tmp_path):
     def network(layer: nn.Module) -> nn.Module:
         network = tiny_network()
         network.layer = layer
@@ -72,11 +72,11 @@ def test_layers_without_parameters_are_told_apart(tmp_path):
         run(tmp_path, network=network(nn.Tanh()))
 
 
-def windows(entries: list[dict[str, Any]]) -> WindowIndex:
+def make_windows(entries: list[dict[str, Any]]) -> WindowIndex:
     return WindowIndex.from_dataset(entries, "h", 6, 2, dtype=torch.float64)
 
 
-def changed(name: str, change: Any) -> list[dict[str, Any]]:
+def changed_entries(name: str, change: Any) -> list[dict[str, Any]]:
     return [{**entry, name: change(entry[name])} for entry in wave_entries()]
 
 
@@ -84,19 +84,21 @@ def changed(name: str, change: Any) -> list[dict[str, Any]]:
     ("entries", "message"),
     [
         (wave_entries(seed=5), "data, values"),
-        (changed("start", lambda _: "1999-03-01"), "data, dates"),
-        (changed("item_id", lambda name: f"{name} too"), "data, names"),
+        (changed_entries("start", lambda _: "1999-03-01"), "data, dates"),
+        (changed_entries("item_id", lambda name: f"{name} too"), "data, names"),
         (wave_entries()[:2], "data, "),
-        (changed("target", lambda target: np.asarray(target)[3:]), "data, "),
+        (changed_entries("target", lambda target: np.asarray(target)[3:]), "data, "),
     ],
 )
 @pytest.mark.parametrize("part", ["training", "validation"])
-def test_other_data_are_refused(entries, message, part, tmp_path):
+def test_checkpoint_of_other_data_is_refused(entries, message, part, tmp_path):
     def fit(training: Any, validation: Any, epochs: int) -> None:
         trainer = quiet_trainer(
             checkpoint=tmp_path, resume=True, epochs=epochs, seed=1, **SETTINGS
         )
-        trainer.fit(tiny_network(), windows(training), windows(validation).last())
+        trainer.fit(
+            tiny_network(), make_windows(training), make_windows(validation).last()
+        )
 
     own = wave_entries()
     fit(own, own, 1)

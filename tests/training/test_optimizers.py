@@ -1,4 +1,4 @@
-"""Optimizers by name, as a class, or by a function: no number is ignored silently."""
+"""Optimizers by name, class or factory: no option is ignored silently."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pts_scott.errors import ArgumentError
 from pts_scott.training.optimizers import OPTIMIZERS, make_optimizer
 
 
-def group_of(**settings):
-    """The options with which a trainer makes its optimizer."""
+def made_optimizer(**settings):
+    """Return the class and the options of the optimizer that a trainer makes."""
     trainer = quiet_trainer(method="plain", **settings)
     trainer.fit(tiny_network(), wave_windows())
     (made,) = trainer.lightning.optimizers
@@ -22,16 +22,16 @@ def group_of(**settings):
 
 
 @pytest.mark.parametrize("given", [torch.optim.AdamW, "adamw"])
-def test_a_class_is_made_with_the_trainers_numbers(given):
-    kind, group = group_of(optimizer=given, learning_rate=0.05, weight_decay=0.3)
+def test_optimizer_gets_the_learning_rate_and_weight_decay_of_the_trainer(given):
+    kind, group = made_optimizer(optimizer=given, learning_rate=0.05, weight_decay=0.3)
     assert kind is torch.optim.AdamW
     assert (group["lr"], group["weight_decay"]) == (0.05, 0.3)
     assert group["fused"] is True
 
 
 @pytest.mark.parametrize("name", [n for n in OPTIMIZERS if n != "muon"])
-def test_every_optimizer_of_torch_can_be_named(name):
-    kind, group = group_of(optimizer=name, learning_rate=0.01)
+def test_every_optimizer_of_torch_can_be_given_by_name(name):
+    kind, group = made_optimizer(optimizer=name, learning_rate=0.01)
     assert kind is OPTIMIZERS[name]
     assert group["lr"] == 0.01
 
@@ -39,7 +39,7 @@ def test_every_optimizer_of_torch_can_be_named(name):
 @pytest.mark.parametrize(
     "numbers", [{"learning_rate": 1e-3}, {"weight_decay": 1e-5}, {"learning_rate": 0.5}]
 )
-def test_a_function_with_numbers_that_it_would_ignore_is_refused(numbers):
+def test_options_that_a_factory_would_ignore_are_refused(numbers):
     (name,) = numbers
     with pytest.raises(ArgumentError, match=f"{name}=.* would be ignored"):
         ScottTrainer(optimizer=lambda p: torch.optim.Adam(p), **numbers)
@@ -47,25 +47,25 @@ def test_a_function_with_numbers_that_it_would_ignore_is_refused(numbers):
 
 
 @pytest.mark.parametrize("given", [torch.optim.LBFGS, torch.optim.SparseAdam])
-def test_optimizers_that_cannot_work_are_refused(given):
+def test_optimizers_with_closures_or_sparse_gradients_are_refused(given):
     with pytest.raises(ArgumentError, match="closure, or sparse"):
         ScottTrainer(optimizer=given)
 
 
-def test_an_optimizer_without_weight_decay_is_not_given_any():
+def test_weight_decay_is_refused_for_optimizers_without_it():
     with pytest.raises(ArgumentError, match="takes no weight_decay"):
         ScottTrainer(optimizer=torch.optim.Rprop, weight_decay=0.1)
-    _, group = group_of(optimizer=torch.optim.Rprop)
+    _, group = made_optimizer(optimizer=torch.optim.Rprop)
     assert "weight_decay" not in group
 
 
-def test_an_instance_is_refused_with_what_to_pass():
+def test_optimizer_instance_is_refused_with_the_remedy():
     made = torch.optim.SGD(tiny_network().parameters(), lr=0.1)
     with pytest.raises(ArgumentError, match=r"optimizer=torch\.optim\.AdamW"):
         ScottTrainer(optimizer=made)
 
 
-def test_a_trainer_with_a_class_is_written_down_and_read_again():
+def test_trainer_with_an_optimizer_class_survives_json():
     trainer = ScottTrainer(optimizer=torch.optim.RMSprop, learning_rate=0.2)
     again = serde.load_json(serde.dump_json(trainer))
     parameter = torch.nn.Parameter(torch.zeros(2))
@@ -76,7 +76,7 @@ def test_a_trainer_with_a_class_is_written_down_and_read_again():
     assert again.learning_rate == 0.2
 
 
-def test_fused_kernels_are_for_parameters_that_fill_their_memory():
+def test_fused_kernels_need_dense_parameters():
     options = {"learning_rate": 0.1, "weight_decay": 0.0, "fusable": True}
     dense = torch.nn.Parameter(torch.zeros(3, 4).T)
     gaps = torch.nn.Parameter(torch.zeros(3, 4)[:, :2])

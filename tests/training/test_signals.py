@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: once in good order, twice at once."""
+"""Ctrl-C and SIGTERM: the first ends training gracefully, the second at once."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pts_scott.training.signals import interruptible
 
 
 @pytest.fixture(autouse=True)
-def _heard():
-    """Ctrl-C is heard, also where the tests were started in the background."""
+def _default_sigint_handler():
+    """Handle Ctrl-C even if the tests run in the background, where it is ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-class Press(pl.Callback):
-    """Presses Ctrl-C at a step, perhaps twice, or sends another signal."""
+class SendSignal(pl.Callback):
+    """Sends a signal to this process at a step, once or twice."""
 
     def __init__(self, step: int, times: int = 1, number: int = signal.SIGINT) -> None:
         self.step, self.times, self.number = step, times, number
@@ -39,7 +39,9 @@ class Press(pl.Callback):
                 os.kill(os.getpid(), self.number)
 
 
-def trainer(folder: Path | None = None, *callbacks: pl.Callback, resume: bool = False):
+def make_trainer(
+    folder: Path | None = None, *callbacks: pl.Callback, resume: bool = False
+):
     return quiet_trainer(
         epochs=3,
         batch_size=4,
@@ -53,76 +55,78 @@ def trainer(folder: Path | None = None, *callbacks: pl.Callback, resume: bool = 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_once_ends_the_outer_loop_writes_a_checkpoint_and_returns(number, tmp_path):
+def test_first_signal_ends_the_outer_loop_and_writes_a_checkpoint(number, tmp_path):
     before = signal.getsignal(number)
-    network, first = tiny_network(), trainer(tmp_path, Press(10, number=number))
+    network, first = tiny_network(), make_trainer(tmp_path, SendSignal(10, number=number))
     first.fit(network, wave_windows(), wave_windows().last())
     assert first.interrupted
     assert first.history["step"].tolist() == [7, 14]
     assert signal.getsignal(number) is before
-    second = trainer(tmp_path, resume=True)
+    second = make_trainer(tmp_path, resume=True)
     second.fit(network, wave_windows(), wave_windows().last())
     assert not second.interrupted
-    whole, network_of_whole = trainer(), tiny_network()
-    whole.fit(network_of_whole, wave_windows(), wave_windows().last())
-    for x, y in zip(network.parameters(), network_of_whole.parameters(), strict=True):
+    whole, whole_network = make_trainer(), tiny_network()
+    whole.fit(whole_network, wave_windows(), wave_windows().last())
+    for x, y in zip(network.parameters(), whole_network.parameters(), strict=True):
         torch.testing.assert_close(x, y, rtol=0, atol=0)
     assert second.history["step"].tolist() == whole.history["step"].tolist()
 
 
-class PressInValidation(pl.Callback):
-    """Presses Ctrl-C while the last validation is made."""
+class SendSignalInValidation(pl.Callback):
+    """Sends SIGINT during the last validation."""
 
     def on_validation_start(self, trainer, pl_module):
         if pl_module.steps == 60:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize("press", [Press(60), PressInValidation()])
-def test_in_the_last_outer_loop_the_end_is_written(press, tmp_path):
-    own = trainer(tmp_path, press)
+@pytest.mark.parametrize("callback", [SendSignal(60), SendSignalInValidation()])
+def test_signal_in_the_last_outer_loop_still_saves_the_finished_run(callback, tmp_path):
+    trainer = make_trainer(tmp_path, callback)
     network = tiny_network()
-    own.fit(network, wave_windows(), wave_windows().last())
-    assert own.interrupted
-    again, read_back = trainer(tmp_path, resume=True), tiny_network()
+    trainer.fit(network, wave_windows(), wave_windows().last())
+    assert trainer.interrupted
+    again, read_back = make_trainer(tmp_path, resume=True), tiny_network()
     again.fit(read_back, wave_windows(), wave_windows().last())
     for x, y in zip(network.parameters(), read_back.parameters(), strict=True):
         torch.testing.assert_close(x, y, rtol=0, atol=0)
 
 
-def test_twice_ends_at_once():
-    with pytest.raises((SystemExit, KeyboardInterrupt)):  # which is Lightning's answer
-        trainer(None, Press(10, times=2)).fit(tiny_network(), wave_windows())
+def test_second_ctrl_c_ends_at_once():
+    with pytest.raises(
+        (SystemExit, KeyboardInterrupt)
+    ):  # depending on Lightning's version
+        make_trainer(None, SendSignal(10, times=2)).fit(tiny_network(), wave_windows())
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="a child is forked")
-def test_sigterm_twice_ends_the_process():
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_second_sigterm_ends_the_process():
     child = os.fork()
     if child == 0:
-        press = Press(10, times=2, number=signal.SIGTERM)
-        trainer(None, press).fit(tiny_network(), wave_windows())
+        callback = SendSignal(10, times=2, number=signal.SIGTERM)
+        make_trainer(None, callback).fit(tiny_network(), wave_windows())
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status)
     assert os.WTERMSIG(status) == signal.SIGTERM
 
 
-def test_a_second_training_is_not_interrupted_by_the_first():
-    own = trainer(None, Press(10))
-    own.fit(tiny_network(), wave_windows())
-    assert own.interrupted
-    own.fit(tiny_network(), wave_windows())
-    assert not own.interrupted
-    assert own.history["step"].iloc[-1] == 60
+def test_interruption_does_not_affect_the_next_run():
+    trainer = make_trainer(None, SendSignal(10))
+    trainer.fit(tiny_network(), wave_windows())
+    assert trainer.interrupted
+    trainer.fit(tiny_network(), wave_windows())
+    assert not trainer.interrupted
+    assert trainer.history["step"].iloc[-1] == 60
 
 
-def test_a_program_in_the_background_does_not_hear_it():
+def test_ctrl_c_stays_ignored_in_background_programs():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with interruptible(lambda: pytest.fail("it was ignored")):
+    with interruptible(lambda: pytest.fail("SIGINT should be ignored")):
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_other_threads_are_left_alone():
+def test_handlers_are_unchanged_outside_the_main_thread():
     before = signal.getsignal(signal.SIGINT)
     seen = []
 

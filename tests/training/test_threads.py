@@ -1,4 +1,4 @@
-"""Threads: one for small steps, what was asked for otherwise, the old number after."""
+"""CPU threads: chosen by the size of a step, and restored after training."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pts_scott.training.threads import choose_threads
 
 @pytest.fixture
 def many_cores(monkeypatch):
+    """A machine with eight cores and no OMP_NUM_THREADS."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(threads, "available_cores", lambda: 8)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
@@ -31,32 +32,32 @@ def many_cores(monkeypatch):
     ],
     ids=["small", "large", "recurrent", "recurrent, one window"],
 )
-def test_small_steps_get_one_thread_and_large_ones_half_of_the_cores(
+def test_small_steps_use_one_thread_and_large_ones_half_of_the_cores(
     network, batch_size, expected
 ):
     assert choose_threads(network, batch_size, context_length=72) == expected
 
 
 @pytest.mark.usefixtures("many_cores")
-def test_layers_without_a_size_yet_do_not_count():
+def test_uninitialised_lazy_layers_do_not_count():
     network = nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 2))
     assert choose_threads(network, 32, 72) == 1
 
 
 @pytest.mark.usefixtures("many_cores")
-def test_two_cores_get_one_thread(monkeypatch):
+def test_two_cores_use_one_thread(monkeypatch):
     monkeypatch.setattr(threads, "available_cores", lambda: 2)
     assert choose_threads(nn.Linear(2000, 2000), 256, 72) == 1
 
 
 @pytest.mark.usefixtures("many_cores")
-def test_the_environment_is_heard(monkeypatch):
+def test_omp_num_threads_is_respected(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     assert choose_threads(nn.Linear(10, 10), 1, 72) == 8
 
 
 @pytest.mark.parametrize(("setting", "expected"), [("auto", 1), (2, 2)])
-def test_training_has_its_number_of_threads_and_the_caller_the_old_one(
+def test_number_of_threads_is_set_for_training_and_restored_after(
     setting, expected, monkeypatch
 ):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
@@ -74,6 +75,6 @@ def test_training_has_its_number_of_threads_and_the_caller_the_old_one(
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "many", None])
-def test_wrong_numbers_are_refused(value):
+def test_invalid_numbers_of_threads_are_refused(value):
     with pytest.raises(ArgumentError, match="threads"):
         quiet_trainer(threads=value)

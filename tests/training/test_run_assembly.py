@@ -1,0 +1,32 @@
+"""RunAssembly: checks that need the data, the strata and the method together."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.runs import fit_tiny_network
+from helpers.training import quiet_trainer
+
+from pts_scott import Stratifier
+from pts_scott.errors import ArgumentError
+
+
+def test_anchor_smaller_than_a_mini_batch_gives_a_warning():
+    trainer = quiet_trainer(stratifier=Stratifier.calendar("year"), anchor_batch_size=31)
+    with pytest.warns(UserWarning, match="1 strata x anchor_batch_size=31 rests"):
+        fit_tiny_network(trainer)
+
+
+def test_gradient_budget_below_the_first_step_is_refused():
+    trainer = quiet_trainer(gradient_budget=10, stratifier=Stratifier.series())
+    with pytest.raises(ArgumentError, match="first step .* needs 112 gradients"):
+        fit_tiny_network(trainer)
+
+
+@pytest.mark.parametrize(
+    ("method", "stratified"),
+    [("scott", True), ("stratified", True), ("scsg", True), ("svrg", False)],
+)
+def test_strata_are_made_for_methods_that_use_them(method, stratified):
+    trainer = quiet_trainer(method=method, stratifier=Stratifier.series())
+    fit_tiny_network(trainer)
+    assert (trainer.strata is not None) == stratified
