@@ -40,10 +40,10 @@ def grouped(parameters):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"batch_size": 5}, "batch_size, is 4 in it and 5 here"),
-        ({"seed": 7}, "settings, seed, is 1 in it and 7 here"),
-        ({"scheduler": exponential}, "scheduler, is None in it and exponential here"),
-        ({"optimizer": torch.optim.RMSprop}, "optimizer, is sgd in it and RMSprop"),
+        ({"batch_size": 5}, "batch_size, is 4 there and 5 here"),
+        ({"seed": 7}, "settings, seed, is 1 there and 7 here"),
+        ({"scheduler": exponential}, "scheduler, is None there and exponential here"),
+        ({"optimizer": torch.optim.RMSprop}, "optimizer, is sgd there and RMSprop"),
         ({"stratifier": Stratifier.periodic(3)}, "data, strata"),
         ({"network": DropoutNetwork()}, "model, network"),
     ],

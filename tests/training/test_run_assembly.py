@@ -12,7 +12,9 @@ from pts_scott.errors import ArgumentError
 
 def test_anchor_smaller_than_a_mini_batch_gives_a_warning():
     trainer = quiet_trainer(stratifier=Stratifier.calendar("year"), anchor_batch_size=31)
-    with pytest.warns(UserWarning, match="1 strata x anchor_batch_size=31 rests"):
+    with pytest.warns(
+        UserWarning, match="1 strata x anchor_batch_size=31 averages fewer windows"
+    ):
         fit_tiny_network(trainer)
 
 

@@ -152,7 +152,9 @@ def test_run_has_the_same_end_if_it_is_finished_with_the_same_budget():
 
 def test_damaged_entries_raise_one_error():
     state = make_state()
-    with pytest.raises(DamagedCheckpointError, match="does not hold what was written"):
+    with pytest.raises(
+        DamagedCheckpointError, match="contents of the checkpoint are invalid"
+    ):
         state.has_used_up({"counters": {}, "seconds": 0.0})
     with pytest.raises(DamagedCheckpointError, match="KeyError"), intact_checkpoint():
         raise KeyError("steps")
