@@ -51,6 +51,10 @@ class EngineOptions(NamedTuple):
         state cannot be reset, and is saved regardless of its size.
     is_watched
         Whether a callback has to be called at every update.
+    checks_every_step
+        Whether to check every step before its update, even where that costs time.
+    looks_ahead
+        Whether to make steps without waiting for their norms; None where it pays off.
     """
 
     optimizer: torch.optim.Optimizer
@@ -58,6 +62,8 @@ class EngineOptions(NamedTuple):
     clip_gradient: float | None = None
     initialised: bool = False
     is_watched: bool = False
+    checks_every_step: bool = False
+    looks_ahead: bool | None = None
 
 
 def build_engine(
@@ -84,7 +90,10 @@ def build_engine(
     device = gradients.parameters[0].device
     gamma = method.hyperparameters.gamma
     engine = _executing_engine(method, gradients, gather, counters, options, processes)
-    if should_look_ahead(device, bool(gradients.stochastic)):
+    looks_ahead = options.looks_ahead
+    if looks_ahead is None:
+        looks_ahead = should_look_ahead(device, bool(gradients.stochastic))
+    if looks_ahead:
         deferred = DeferredEarlyStop(gamma, device) if method.uses_anchor else None
         wrapper = LookaheadEngine(engine, deferred)
         return EngineParts(engine, wrapper, deferred or NeverStop())
@@ -132,6 +141,7 @@ def _rollback(
         return Rollback(options.optimizer, parameters)
     if (
         method.uses_anchor
+        or options.checks_every_step
         or options.clip_gradient is not None
         or engine.gradients.scaler is not None
         or engine.gradients.compiled

@@ -72,7 +72,7 @@ def decide_compilation(
             f"{NO_COMPILER}, so gradients are not compiled; install g++ "
             "or clang++ for several times the speed, or pass compile=False.",
             ScottWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
         return CompileDecision(False, NO_COMPILER)
     obstacle = why_uncompilable(losses, windows, effects) if compiled else None
@@ -81,7 +81,7 @@ def decide_compilation(
             warnings.warn(
                 f"{losses.name} {obstacle}, so its steps are not compiled.",
                 ScottWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         return CompileDecision(False)
     return CompileDecision(compiled)

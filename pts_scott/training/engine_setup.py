@@ -16,6 +16,7 @@ from pts_scott.engine.base import Gather
 from pts_scott.engine.build import EngineOptions, EngineParts, build_engine
 from pts_scott.engine.engine_check import EngineCheck
 from pts_scott.engine.gradients import Gradients
+from pts_scott.engine.lookahead import should_look_ahead
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.network_check import NetworkFacts, check_functional, check_network
 from pts_scott.engine.plain_passes import PlainPasses
@@ -77,6 +78,9 @@ class EngineSetup:
         self._inputs = inputs
         self._must_compile = must_compile
         self._passes = PlainPasses(inputs.losses, inputs.gather)
+        self._looks_ahead = should_look_ahead(
+            inputs.windows.device, bool(inputs.effects.random)
+        )
         #: Why steps are not compiled although they should be; None otherwise.
         self.fallback: str | None = None
         self.compile_seconds = 0.0
@@ -106,7 +110,12 @@ class EngineSetup:
     ) -> EngineParts:
         """Make an engine without compiled steps for the rest of a run, and warn why."""
         self._fall_back(message, reason)
-        return self._build(effects or self._inputs.effects, compiled=False)
+        # Each process decides for itself, so the order of reductions must not change.
+        options = self._inputs.options._replace(
+            checks_every_step=True, looks_ahead=self._looks_ahead
+        )
+        effects = effects or self._inputs.effects
+        return self._build(effects, compiled=False, options=options)
 
     def changed_attributes(self) -> list[str]:
         """Name the attributes of the network that were changed since compilation."""
@@ -144,7 +153,13 @@ class EngineSetup:
         self.fallback = reason
         warnings.warn(f"{message}: {reason}", ScottWarning, stacklevel=4)
 
-    def _build(self, effects: TrainingEffects, *, compiled: bool) -> EngineParts:
+    def _build(
+        self,
+        effects: TrainingEffects,
+        *,
+        compiled: bool,
+        options: EngineOptions | None = None,
+    ) -> EngineParts:
         inputs = self._inputs
         gradients = Gradients(
             inputs.losses,
@@ -159,7 +174,7 @@ class EngineSetup:
             gradients,
             inputs.gather,
             inputs.counters,
-            inputs.options,
+            options or inputs.options,
             inputs.processes,
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +11,6 @@ from filelock import FileLock, Timeout
 from pts_scott.errors import CheckpointError, FolderInUseError
 
 LOCK = ".lock"
-# Errors of file systems without locks; there, a second run is not detected. A plain file
-# as a lock would outlive a killed run and prevent it from being resumed.
-NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 @contextmanager
@@ -28,20 +24,23 @@ def locked_folder(folder: str | Path) -> Iterator[None]:
     CheckpointError
         If nothing can be written there.
     """
-    lock = FileLock(
-        Path(folder) / LOCK, blocking=False, is_singleton=False, fallback_to_soft=False
-    )
+    path = Path(folder) / LOCK
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a").close()
+    except OSError as error:
+        raise not_written(folder, error) from error
+    # A lock that is a mere file would outlive a killed run and prevent its resumption.
+    lock = FileLock(path, blocking=False, is_singleton=False, fallback_to_soft=False)
+    try:
         lock.acquire()
     except Timeout as error:
         raise FolderInUseError(
             f"another run is writing its checkpoints to {folder}; wait for it, "
             "or give each run its own folder."
         ) from error
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise not_written(folder, error) from error
+    except OSError:
+        pass  # a file system without locks, where two runs are not distinguished
     try:
         yield
     finally:

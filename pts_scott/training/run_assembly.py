@@ -115,7 +115,7 @@ class RunAssembly:
                 f"of {numbers.batch_size}, and its noise affects all its inner steps: "
                 "raise anchor_batch_size, or choose a finer stratifier.",
                 ScottWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
         return strata
 

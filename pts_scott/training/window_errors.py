@@ -57,7 +57,7 @@ def named_window_errors(
         number, reason = found
         if faults.has_diverged():
             raise DivergenceError(
-                f"training diverged: at step {step} {losses.name} fails "
+                f"training diverged after step {step}: {losses.name} fails "
                 "on windows that it was checked on before training "
                 f"({cause(reason)}). Lower learning_rate, or set clip_gradient."
             ) from error

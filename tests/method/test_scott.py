@@ -24,7 +24,7 @@ from helpers.training import QUIET, TinyNetwork, tiny_network
 
 from pts_scott import Stratifier
 from pts_scott.method.methods import METHODS
-from pts_scott.method.scott import Algorithm, Allowance, geometric_length
+from pts_scott.method.scott import Algorithm, geometric_length
 
 
 @pytest.mark.parametrize("gamma", [None, 0.6])
@@ -180,40 +180,24 @@ def test_gradients_counted_equal_gradients_computed(method):
     assert network.seen == expected[method]
 
 
-def taken(allowance: Allowance) -> int:
-    """Take all steps that there are."""
-    return next(n for n in itertools.count() if not allowance.take())
-
-
-def test_allowance_ends_after_its_length():
-    allowance = Allowance(3, lambda made: True)
-    assert taken(allowance) == 3
-    assert not allowance.take()
-    assert taken(Allowance(0, lambda made: True)) == 0
-
-
-def test_allowance_ends_with_the_budget():
-    assert taken(Allowance(9, lambda made: made < 4)) == 4
-    assert taken(Allowance(9, lambda made: False)) == 0
-
-
-def test_allowance_asks_for_the_budget_once_per_step():
-    """A budget of time must give one answer to both questions about a step."""
+def test_outer_loop_asks_for_the_budget_once_per_step():
+    """A budget of time must give one answer: whether a step follows, and is the last."""
     asked = []
 
     def may_step(made: int) -> bool:
         asked.append(made)
         return made < 2
 
-    allowance = Allowance(9, may_step)
-    assert allowance.has_more()
-    assert allowance.has_more()
-    assert allowance.take()
-    assert allowance.has_more()
-    assert allowance.take()
-    assert not allowance.has_more()
-    assert not allowance.take()
+    run = assemble(tiny_network(), wave_windows())
+    report = run.algorithm.outer_loop(0.1, 1.0, may_step, 9)
+    assert len(report.steps) == 2
     assert asked == [0, 1, 2]
+
+
+def test_outer_loop_ends_after_its_length():
+    run = assemble(tiny_network(), wave_windows(), inner_steps=3)
+    assert len(run.algorithm.outer_loop(0.1, 1.0, lambda made: True, 9).steps) == 3
+    assert run.algorithm.outer_loop(0.1, 1.0, lambda made: False, 9).steps == []
 
 
 def test_last_step_of_an_outer_loop_is_announced(monkeypatch):

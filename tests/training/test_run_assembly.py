@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from helpers.runs import fit_tiny_network
-from helpers.training import quiet_trainer
+from helpers.series import wave_windows
+from helpers.training import quiet_trainer, tiny_network
 
 from pts_scott import Stratifier
-from pts_scott.errors import ArgumentError
+from pts_scott.errors import ArgumentError, ScottWarning
 
 
 def test_anchor_smaller_than_a_mini_batch_gives_a_warning():
@@ -32,3 +33,14 @@ def test_strata_are_made_for_methods_that_use_them(method, stratified):
     trainer = quiet_trainer(method=method, stratifier=Stratifier.series())
     fit_tiny_network(trainer)
     assert (trainer.strata is not None) == stratified
+
+
+def test_warnings_point_to_the_caller_of_fit(monkeypatch):
+    monkeypatch.setattr("pts_scott.training.compile_policy.has_compiler", lambda: False)
+    trainer = quiet_trainer(
+        compile=True, stratifier=Stratifier.calendar("year"), anchor_batch_size=31
+    )
+    with pytest.warns(ScottWarning) as caught:
+        trainer.fit(tiny_network(), wave_windows())
+    assert {warning.filename for warning in caught} == {__file__}
+    assert len(caught) == 2
