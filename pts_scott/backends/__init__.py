@@ -82,8 +82,14 @@ class Backend(Protocol):
         """Train an estimator of `with_scott`; return what its ``train_model`` returns."""
 
 
+def _has_pytorchts() -> bool:
+    """Return whether PyTorchTS is installed; a mere folder named pts is not it."""
+    found = find_spec("pts")
+    return found is not None and found.origin is not None
+
+
 backend: Backend
-if find_spec("pts") is not None:
+if _has_pytorchts():
     from pts_scott.backends import pytorchts
 
     backend = pytorchts

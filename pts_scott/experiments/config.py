@@ -14,6 +14,7 @@ from typing import Literal
 import yaml
 
 from pts_scott.experiments.names import folder_name
+from pts_scott.method.methods import METHODS
 from pts_scott.strata.policy import Policy
 from pts_scott.strata.stratifier import Stratifier
 
@@ -123,7 +124,7 @@ class OptimizerConfig:
         β₁ and β₂ of Adam; null for 0.9 and 0.999.
     """
 
-    method: Literal["scott", "scsg", "svrg", "stratified", "plain"]
+    method: str
     optimizer: Literal["sgd", "adam", "adamw", "adagrad"]
     learning_rate: float = 1e-3
     weight_decay: float = 1e-5
@@ -138,8 +139,6 @@ class OptimizerConfig:
     @property
     def uses_anchor(self) -> bool:
         """Whether the method uses an anchor as a control variate."""
-        from pts_scott.method.methods import METHODS  # which needs torch
-
         return METHODS[self.method].uses_anchor
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import subprocess
+import sys
 
 import pytest
 from gluonts.core import serde
@@ -53,3 +55,13 @@ def test_trainer_survives_copies_pickles_and_json():
     ):
         assert type(again) is pts_scott.ScottTrainer
         assert again.given_arguments == trainer.given_arguments
+
+
+def test_folder_named_pts_is_not_taken_for_pytorchts(tmp_path):
+    (tmp_path / "pts").mkdir()
+    code = "from pts_scott.backends import backend; print(backend.NAME)"
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    run = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == backend.NAME

@@ -158,3 +158,8 @@ def test_too_long_folder_names_raise(small_config, old, new):
     with pytest.raises(ConfigError, match="too long for a folder name") as caught:
         load_experiment(replace_in_config(small_config, old, new))
     assert len(str(caught.value)) < 500
+
+
+def test_unknown_method_is_reported_with_the_known_ones(small_config):
+    with pytest.raises(ConfigError, match=r"optimizers\.SGD\.method='plian'.*plain"):
+        load_experiment(small_config, ["--optimizers.SGD.method", "plian"])
