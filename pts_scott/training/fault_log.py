@@ -116,7 +116,7 @@ class FaultLog:
                 return
             origin = f"comes from {name_windows(self._windows, bad)}. Check these values"
         elif self._faults & (self._faults - 1) == 0:  # later at every power of two
-            origin = f"is the {self._faults}th fault. Check the data"
+            origin = f"is fault number {self._faults}. Check the data"
         else:
             return
         self._warn(

@@ -230,12 +230,8 @@ class OuterLoopRunner:
         steps_left_in_epoch
             Steps after which an outer loop without an anchor ends.
         """
-        parts, counters, begun = (
-            self.parts,
-            self.state.counters,
-            self.state.counters.steps,
-        )
-        engine = parts.engine
+        parts, counters = self.parts, self.state.counters
+        engine, begun = parts.engine, counters.steps
         compiled_before = engine.compiled_steps
 
         def may_step(made: int) -> bool:

@@ -153,7 +153,7 @@ def test_searches_and_warnings_are_limited():
     assert 32 <= trainer.history["skipped"].iloc[-1] < 64
     assert len(searches) == 10
     assert len(messages) == 10 + 2, "the 16th and the 32nd"
-    assert "the 32th fault" in messages[-1]
+    assert "fault number 32" in messages[-1]
 
 
 # -- the log alone ------------------------------------------------------------------
