@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from pathlib import Path
 
 import pytest
 
@@ -28,11 +29,7 @@ def test_error_for_a_dead_worker_says_what_to_do():
 
 def test_no_more_calls_are_submitted_than_can_run(tmp_path):
     calls = [(tmp_path / f"call{number}",) for number in range(20)]
-    results = in_processes(touch, calls, workers=2)
+    results = in_processes(Path.touch, calls, workers=2)
     next(results)
     results.close()  # as an error or Ctrl-C would
     assert len(list(tmp_path.iterdir())) <= 4  # the finished one, and two or three more
-
-
-def touch(path):
-    path.touch()
