@@ -32,7 +32,7 @@ from pts_scott.strata.synthetic import synthetic_stratifier
 # Method and step size by name. The step sizes are those of the paper's grid with the
 # lowest final loss (mean of the last five measurements after 40 s) on data of another
 # seed; γ and M are the paper's.
-OPTIMIZERS = {"SGD": ("plain", 5e-3), "SCott": ("scott", 1e-2)}
+COMPARED = {"SGD": ("plain", 5e-3), "SCott": ("scott", 1e-2)}
 GAMMA = 0.125
 BATCH_SIZE = 1
 STEPS_PER_EPOCH = 1000  # between two measurements of the loss over all windows
@@ -88,7 +88,7 @@ class TrainingProgress(pl.Callback):
 
 def train(name: str, windows: WindowIndex, seconds: float, seed: int) -> TrainedOptimizer:
     """Train the VAR model with one optimizer, from the same initial weights for all."""
-    method, learning_rate = OPTIMIZERS[name]
+    method, learning_rate = COMPARED[name]
     trainer = ScottTrainer(
         method=method,
         optimizer="sgd",
@@ -187,7 +187,7 @@ def main(arguments: list[str] | None = None) -> int:
         windows = synthetic_windows(options.repetitions, options.seed)
         print(synthetic_stratifier().stratify(windows))
         results = [
-            train(name, windows, options.seconds, options.seed) for name in OPTIMIZERS
+            train(name, windows, options.seconds, options.seed) for name in COMPARED
         ]
         for result in results:
             path = options.output / f"{result.name.lower()}.csv"

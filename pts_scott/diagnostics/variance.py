@@ -18,7 +18,7 @@ from torch import Tensor
 from pts_scott._utils.arguments import real_number, switch, whole_number
 from pts_scott.data.window_index import WindowIndex, require_windows
 from pts_scott.diagnostics.group_variance import GroupSquares, split_sample
-from pts_scott.diagnostics.sampler_variance import (
+from pts_scott.diagnostics.sampler_formulas import (
     SamplerFormulas,
     SamplerVariance,
     StepSettings,

@@ -33,7 +33,7 @@ class OptimizerKind(NamedTuple):
 
 
 # By name, in the order of the paper.
-OPTIMIZERS = {
+PAPER_OPTIMIZERS = {
     "SGD": OptimizerKind("SGD", "plain"),
     "SCSG": OptimizerKind("SGD", "scsg"),
     "SCott": OptimizerKind("SGD", "scott"),
@@ -45,7 +45,9 @@ OPTIMIZERS = {
     "stratified Adam": OptimizerKind("Adam", "stratified"),
     "stratified Adagrad": OptimizerKind("Adagrad", "stratified"),
 }
-UPDATE_RULES = tuple(dict.fromkeys(kind.update_rule for kind in OPTIMIZERS.values()))
+UPDATE_RULES = tuple(
+    dict.fromkeys(kind.update_rule for kind in PAPER_OPTIMIZERS.values())
+)
 
 STATUSES = ("finished", "diverged", "failed")
 LOSS_COLUMNS = {"training": "train_loss", "test": "test_loss"}
@@ -78,7 +80,7 @@ CSV_TEXT_COLUMNS = ("sampler", "stratifier", "note")  # all others are numeric
 def sort_optimizers(names: Iterable[str]) -> list[str]:
     """Return the distinct names in the order of the paper, then all others by name."""
     given = set(names)
-    known = [name for name in OPTIMIZERS if name in given]
+    known = [name for name in PAPER_OPTIMIZERS if name in given]
     return known + sorted(given - set(known))
 
 

@@ -32,7 +32,7 @@ from pts_scott.training.callbacks import Measurements
 from pts_scott.training.lightning_module import OuterLoopModule
 
 
-class SamplerVariance(Measurements):
+class SamplerMeasurements(Measurements):
     """A callback that measures the variance of the samplers during a run.
 
     The control variate is measured at the end of an outer loop, where the parameters are
@@ -147,7 +147,7 @@ def measure_samplers(
             generator=torch.Generator(device).manual_seed(options.seed),
         )
 
-    measurements = SamplerVariance(make_probe, options.points, say)
+    measurements = SamplerMeasurements(make_probe, options.points, say)
     seconds = options.time_budget or experiment.time_budget
     shorter = dataclasses.replace(experiment, time_budget=seconds)
     varied = setting.varied(shorter)

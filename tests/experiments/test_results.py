@@ -21,7 +21,7 @@ from helpers.small_results import (
 from pts_scott.errors import ArgumentError, FileLayoutError
 from pts_scott.experiments.report.summary import summarize_runs
 from pts_scott.experiments.results import (
-    OPTIMIZERS,
+    PAPER_OPTIMIZERS,
     SettingFolder,
     read_curves,
     read_runs,
@@ -39,7 +39,7 @@ def results(tmp_path_factory):
 def test_optimizers_are_sorted_in_the_order_of_the_paper():
     names = sort_optimizers(["b", "Adam", "a", "SCott", "Adam"])
     assert names == ["SCott", "Adam", "a", "b"]
-    assert sort_optimizers(reversed(OPTIMIZERS)) == list(OPTIMIZERS)
+    assert sort_optimizers(reversed(PAPER_OPTIMIZERS)) == list(PAPER_OPTIMIZERS)
 
 
 def test_every_run_is_read_once_and_in_order(results):

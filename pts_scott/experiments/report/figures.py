@@ -21,7 +21,7 @@ from pts_scott.experiments.report.curves import (
     mean_curve,
     needs_log_cost_axis,
 )
-from pts_scott.experiments.results import OPTIMIZERS, OptimizerKind, sort_optimizers
+from pts_scott.experiments.results import PAPER_OPTIMIZERS, OptimizerKind, sort_optimizers
 
 # From the Okabe-Ito palette, whose colours remain distinct for colour-blind readers.
 UPDATE_RULE_COLOURS = {"SGD": "#0072B2", "Adam": "#D55E00", "Adagrad": "#009E73"}
@@ -193,7 +193,7 @@ def _panels(count: int) -> tuple[Figure, np.ndarray]:
 
 
 def _style(optimizer: str, number: int) -> dict[str, Any]:
-    kind = OPTIMIZERS.get(optimizer, OptimizerKind("", "scott"))
+    kind = PAPER_OPTIMIZERS.get(optimizer, OptimizerKind("", "scott"))
     other = OTHER_COLOURS[number % len(OTHER_COLOURS)]
     return {
         "color": UPDATE_RULE_COLOURS.get(kind.update_rule, other),

@@ -12,7 +12,7 @@ from pts_scott.experiments.results import (
     COST_COLUMNS,
     LOSS_COLUMNS,
     METRICS,
-    OPTIMIZERS,
+    PAPER_OPTIMIZERS,
     STATUSES,
     STRATIFIED_GROUP,
     OptimizerKind,
@@ -70,7 +70,7 @@ def optimizer_group(optimizer: str, method: str = "") -> str:
     method
         Its gradient method, as recorded by its runs; "" to infer it from the name.
     """
-    update_rule, known = OPTIMIZERS.get(optimizer, OptimizerKind("", "other"))
+    update_rule, known = PAPER_OPTIMIZERS.get(optimizer, OptimizerKind("", "other"))
     if STRATIFIED_GROUP in (method, known):
         return STRATIFIED_GROUP
     return update_rule or known

@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from pts_scott.experiments.report import figures
-from pts_scott.experiments.results import OPTIMIZERS
+from pts_scott.experiments.results import PAPER_OPTIMIZERS
 
 
 def seed_curve(optimizer, seed, losses):
@@ -41,7 +41,7 @@ def falling_curves(optimizer, start=10.0, end=1.0, seeds=3, points=21):
 
 @pytest.fixture(scope="module")
 def curves():
-    return pd.concat([c for name in OPTIMIZERS for c in falling_curves(name)])
+    return pd.concat([c for name in PAPER_OPTIMIZERS for c in falling_curves(name)])
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +53,10 @@ def test_every_optimizer_has_a_line_and_a_band_in_every_panel(curves, drawn):
     labels = [axes.get_xlabel() for axes in drawn.axes]
     assert labels == list(figures.AXIS_LABELS.values())
     for axes in drawn.axes:
-        assert [line.get_label() for line in axes.lines] == list(OPTIMIZERS)
+        assert [line.get_label() for line in axes.lines] == list(PAPER_OPTIMIZERS)
         assert len(axes.collections) == 10
     labels = [text.get_text() for text in drawn.legends[0].get_texts()]
-    assert labels == list(OPTIMIZERS)
+    assert labels == list(PAPER_OPTIMIZERS)
     (axes,) = figures.held_out_figure(curves, "NLL").axes
     assert (len(axes.lines), len(axes.collections)) == (10, 10)
     assert axes.lines[0].get_ydata()[-1] == pytest.approx(2.1, abs=0.01)  # a test loss

@@ -10,7 +10,7 @@ from helpers.small_results import markdown_rows, run_record, runs_frame, seed_re
 
 from pts_scott.experiments.report.summary import summarize_runs
 from pts_scott.experiments.report.tables import backtest_markdown, table_markdown
-from pts_scott.experiments.results import OPTIMIZERS
+from pts_scott.experiments.results import PAPER_OPTIMIZERS
 
 
 def test_bold_marks_the_lowest_of_a_group_and_star_the_lowest_of_all():
@@ -77,7 +77,7 @@ def test_settings_of_one_model_share_rows_across_datasets():
     runs = [
         run
         for k in keys
-        for name in OPTIMIZERS
+        for name in PAPER_OPTIMIZERS
         for run in seed_records(name, [1, 2], **k)
     ]
     header, _, *body = markdown_rows(table_markdown(summarize_runs(runs_frame(*runs))))
@@ -87,7 +87,7 @@ def test_settings_of_one_model_share_rows_across_datasets():
         "traffic, training",
         "traffic, test",
     ]
-    assert [row[1] for row in body] == [*OPTIMIZERS, *OPTIMIZERS]
+    assert [row[1] for row in body] == [*PAPER_OPTIMIZERS, *PAPER_OPTIMIZERS]
     assert {row[0] for row in body[:10]} == {"MLP (NLL), M = 1"}
     assert {row[0] for row in body[10:]} == {"N-BEATS (MAPE), M = 32"}
     assert all(row[2] == "" for row in body[10:])  # N-BEATS saw one dataset only
