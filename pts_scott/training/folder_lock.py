@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from pts_scott.errors import CheckpointError, FolderInUseError
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
 
 LOCK = ".lock"
 
@@ -17,6 +20,10 @@ LOCK = ".lock"
 def locked_folder(folder: str | Path) -> Iterator[None]:
     """Prevent other runs from writing to a folder; the lock ends with its process.
 
+    On file systems without locks, and on Windows, a second run is not detected. (A lock
+    file that merely exists, as libraries fall back to there, would outlive a killed run
+    and prevent it from being resumed.)
+
     Raises
     ------
     FolderInUseError
@@ -24,27 +31,23 @@ def locked_folder(folder: str | Path) -> Iterator[None]:
     CheckpointError
         If nothing can be written there.
     """
-    path = Path(folder) / LOCK
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("a").close()
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        file = open(Path(folder) / LOCK, "w")  # noqa: SIM115 (it is closed below)
     except OSError as error:
         raise not_written(folder, error) from error
-    # A lock that is a mere file would outlive a killed run and prevent its resumption.
-    lock = FileLock(path, blocking=False, is_singleton=False, fallback_to_soft=False)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise FolderInUseError(
-            f"another run is writing its checkpoints to {folder}; wait for it, "
-            "or give each run its own folder."
-        ) from error
-    except OSError:
-        pass  # a file system without locks, where two runs are not distinguished
-    try:
+    with file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise FolderInUseError(
+                    f"another run is writing its checkpoints to {folder}; wait for it, "
+                    "or give each run its own folder."
+                ) from error
+            except OSError:
+                pass  # a file system without locks
         yield
-    finally:
-        lock.release()
 
 
 def not_written(path: str | Path, error: OSError, before: str = "") -> CheckpointError:
