@@ -7,7 +7,6 @@ method names.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -26,7 +25,7 @@ from pts_scott.method.samplers import (
 from pts_scott.strata.partition import Strata
 
 
-class Method(ABC):
+class Method:
     """The windows that are drawn, and how a direction is computed from them.
 
     Parameters
@@ -60,13 +59,18 @@ class Method(ABC):
         self.step_sampler = self.make_step_sampler()
         self.anchor_sampler = self.make_anchor_sampler() if self.uses_anchor else None
 
-    @abstractmethod
     def make_step_sampler(self) -> Sampler:
-        """Create the sampler of a step's mini-batch."""
+        """Create the sampler of a step's mini-batch: M uniform windows by default."""
+        size = self.hyperparameters.batch_size
+        return UniformSampler(self.windows, size, self._generators.inner)
 
     def make_anchor_sampler(self) -> Sampler:
         """Create the sampler of anchors, for methods that use them."""
         raise NotImplementedError
+
+    def _stratified_sampler(self) -> Sampler:
+        b = self.hyperparameters.anchor_batch_size
+        return StratifiedSampler(self.windows, self.strata, b, self._generators.anchor)
 
     @property
     def strata(self) -> Strata:
@@ -148,10 +152,6 @@ class SingleGradient(Method):
 class Plain(SingleGradient):
     """Uniform mini-batches: the standard optimizer."""
 
-    def make_step_sampler(self) -> Sampler:
-        size = self.hyperparameters.batch_size
-        return UniformSampler(self.windows, size, self._generators.inner)
-
 
 class Stratified(SingleGradient):
     """Stratified mini-batches: b windows of each stratum in every step."""
@@ -159,18 +159,13 @@ class Stratified(SingleGradient):
     uses_strata = True
 
     def make_step_sampler(self) -> Sampler:
-        b = self.hyperparameters.anchor_batch_size
-        return StratifiedSampler(self.windows, self.strata, b, self._generators.anchor)
+        return self._stratified_sampler()
 
 
 class ControlVariate(Method):
     """Uniform mini-batches, corrected by an anchor: v = ∇f_ξ(θ) − c(∇f_ξ(θ_0) − g)."""
 
     uses_anchor = True
-
-    def make_step_sampler(self) -> Sampler:
-        size = self.hyperparameters.batch_size
-        return UniformSampler(self.windows, size, self._generators.inner)
 
 
 class Scott(ControlVariate):
@@ -179,8 +174,7 @@ class Scott(ControlVariate):
     uses_strata = True
 
     def make_anchor_sampler(self) -> Sampler:
-        b = self.hyperparameters.anchor_batch_size
-        return StratifiedSampler(self.windows, self.strata, b, self._generators.anchor)
+        return self._stratified_sampler()
 
 
 class SCSG(ControlVariate):
