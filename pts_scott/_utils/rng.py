@@ -25,12 +25,13 @@ class Generators:
     inner: torch.Generator
     length: torch.Generator
     output: torch.Generator
+    probe: torch.Generator
 
     @classmethod
     def from_seed(cls, seed: int, device: torch.device | str = "cpu") -> Generators:
-        """Create four independent streams; those that draw windows live on ``device``."""
-        seeds = np.random.SeedSequence(seed).generate_state(4, dtype=np.uint64)
-        places = (device, device, "cpu", "cpu")
+        """Create independent streams; those that draw windows live on ``device``."""
+        seeds = np.random.SeedSequence(seed).generate_state(5, dtype=np.uint64)
+        places = (device, device, "cpu", "cpu", device)
         return cls(
             *(_generator(int(s), place) for s, place in zip(seeds, places, strict=True))
         )

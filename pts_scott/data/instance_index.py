@@ -92,7 +92,7 @@ class InstanceIndex(WindowIndex):
         self.transforms = tuple(transforms)
         self.context_length = layout.past_length
         self.prediction_length = layout.future_length
-        self.stride = 1
+        self.stride, self.lead_time = 1, layout.lead_time
         self.first = sampling.first_split + layout.lead_time
         # The context ends at the split, ``lead_time`` steps before the forecast start.
         padded = sampling.first_split < layout.past_length

@@ -65,6 +65,8 @@ class WindowIndex:
 
     #: Whether batches are made by tensor operations alone, which can be compiled.
     compiles = True
+    #: Steps between the end of a context and the forecast start.
+    lead_time = 0
 
     def __init__(
         self,

@@ -114,6 +114,7 @@ class CompiledEngine(EagerEngine):
                 self._state,
                 numbers,
                 windows,
+                weights,
             )
         return Step(windows, loss, squared_norm)
 
@@ -215,10 +216,11 @@ class CompiledEngine(EagerEngine):
         state: State,
         numbers: Tensors,
         windows: Tensor,
+        weights: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         batch = self.gather(windows)
         v, loss = self.gradients.functional_pair(
-            theta, snapshot, anchor, coefficient, batch
+            theta, snapshot, anchor, coefficient, batch, weights
         )
         return loss, self._fused_update(theta, v, state, numbers)
 

@@ -54,7 +54,8 @@ class DistributedEngine(EagerEngine):
     def _control_variate(
         self, sample: Sample, anchor: Tensors, coefficient: float
     ) -> Update:
-        sample = self._with_equal_weights(sample)
+        if sample.weights is None:
+            sample = self._with_equal_weights(sample)
         assert sample.weights is not None
         windows, weights = self.processes.shard(sample.windows, sample.weights)
         share = self._zero_update()

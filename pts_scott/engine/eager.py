@@ -109,7 +109,9 @@ class EagerEngine(BaseEngine):
         self, sample: Sample, anchor: Tensors, coefficient: float
     ) -> Update:
         batch = self.gather(sample.windows)
-        return self.gradients.control_variate(batch, self.snapshot, anchor, coefficient)
+        return self.gradients.control_variate(
+            batch, self.snapshot, anchor, coefficient, sample.weights
+        )
 
     def _weighted(self, sample: Sample) -> Update:
         """Return Σ_j weights_j ∇f_j(θ), in as many passes as needed."""

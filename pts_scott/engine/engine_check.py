@@ -73,12 +73,15 @@ class EngineCheck:
         engine, passes = self._engine, self._passes
         with passes.restored(), engine.untouched(), engine.gradients.unscaled():
             windows = self._repeated(method.step_windows)
+            is_weighted = method.step_sampler.is_weighted
             if method.uses_anchor:
                 size = min(method.anchor_windows, MAX_PASS)
                 anchor = self._checked_anchor(self._repeated(size))
-                v = self._checked_control_variate(windows, anchor)
+                v = self._checked_control_variate(
+                    self._sample(windows, is_weighted), anchor
+                )
             else:
-                v = self._checked_gradient(windows, method.step_sampler.is_weighted)
+                v = self._checked_gradient(self._sample(windows, is_weighted))
             if not isinstance(engine, CompiledEngine):
                 self._check_update(v)
 
@@ -126,7 +129,11 @@ class EngineCheck:
             self._compare(anchor, expected, self._subject("anchor"), _ENGINE)
         return anchor
 
-    def _checked_control_variate(self, windows: Tensor, anchor: Tensors) -> Tensors:
+    def _sample(self, windows: Tensor, is_weighted: bool) -> Sample:
+        weights = self._passes.unequal_weights(windows) if is_weighted else None
+        return Sample(windows, weights)
+
+    def _checked_control_variate(self, sample: Sample, anchor: Tensors) -> Tensors:
         """Check v at another snapshot, and at θ itself, where it equals the anchor.
 
         At θ, v equals the anchor regardless of the gradient at the snapshot; only another
@@ -135,27 +142,27 @@ class EngineCheck:
         engine, passes = self._engine, self._passes
         self._move_snapshot()
         moved = engine.snapshot
-        if self._is_comparable and passes.is_finite(windows, moved):
+        if self._is_comparable and passes.is_finite(sample.windows, moved):
             # In place: for large networks every copy counts.
-            expected = passes.gradient(windows, None)
-            torch._foreach_sub_(expected, passes.gradient(windows, None, moved))
+            expected = passes.gradient(*sample)
+            torch._foreach_sub_(expected, passes.gradient(*sample, moved))
             torch._foreach_add_(expected, anchor)
             if isinstance(engine, CompiledEngine):
-                self._check_step(engine, Sample(windows), anchor, expected)
+                self._check_step(engine, sample, anchor, expected)
             else:
-                self._check_snapshot_gradient(windows, anchor, expected)
+                self._check_snapshot_gradient(sample, anchor, expected)
             del expected
         if isinstance(engine, CompiledEngine):
             return anchor
         keep_snapshot(moved, passes.parameters)
-        v = self._direction(Sample(windows), anchor)
+        v = self._direction(sample, anchor)
         self._compare(v, anchor, "v(t,0) differs from its anchor", _TWO_PASSES)
         return v
 
     def _check_snapshot_gradient(
-        self, windows: Tensor, anchor: Tensors, expected: Tensors
+        self, sample: Sample, anchor: Tensors, expected: Tensors
     ) -> None:
-        found = self._direction(Sample(windows), anchor)
+        found = self._direction(sample, anchor)
         wrong = self._passes.differing(found, expected)
         if wrong:
             name = self._passes.network_losses.name
@@ -165,11 +172,9 @@ class EngineCheck:
                 f"their registered names. {REGISTER} method='plain' needs no snapshot."
             )
 
-    def _checked_gradient(self, windows: Tensor, is_weighted: bool) -> Tensors:
+    def _checked_gradient(self, sample: Sample) -> Tensors:
         """Return the gradient of a step without control variate."""
-        weights = self._passes.unequal_weights(windows) if is_weighted else None
-        expected = self._passes.gradient(windows, weights)
-        sample = Sample(windows, weights)
+        expected = self._passes.gradient(*sample)
         if isinstance(self._engine, CompiledEngine):
             self._check_step(self._engine, sample, None, expected)
             return expected

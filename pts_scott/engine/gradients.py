@@ -90,15 +90,21 @@ class Gradients:
         return Update(*self._single(self.parameters, batch, weights))
 
     def control_variate(
-        self, batch: Batch, snapshot: Tensors, anchor: Tensors, coefficient: float
+        self,
+        batch: Batch,
+        snapshot: Tensors,
+        anchor: Tensors,
+        coefficient: float,
+        weights: Tensor | None = None,
     ) -> Update:
-        """Return ∇f_ξ(θ) − c · (∇f_ξ(snapshot) − anchor) on a uniform mini-batch ξ.
+        """Return ∇f_ξ(θ) − c · (∇f_ξ(snapshot) − anchor) on a mini-batch ξ.
 
-        The direction is valid until the next call.
+        Without ``weights`` each window counts 1/M. The direction is valid until the next
+        call.
         """
         # A number would be compiled into the function; a tensor may change.
         c = torch.as_tensor(coefficient).to(anchor[0]) if self.compiled else coefficient
-        return Update(*self._pair(self.parameters, snapshot, anchor, c, batch))
+        return Update(*self._pair(self.parameters, snapshot, anchor, c, batch, weights))
 
     def control_variate_share(
         self,
@@ -154,8 +160,9 @@ class Gradients:
         anchor: Tensors,
         coefficient: float | Tensor,
         batch: Batch,
+        weights: Tensor | None,
     ) -> tuple[Tensors, Tensor]:
-        weights = self.equal_weights(batch)
+        weights = self.equal_weights(batch) if weights is None else weights
         return self._weighted_pair(snapshot, anchor, float(coefficient), batch, weights)
 
     def _weighted_pair(
@@ -255,9 +262,10 @@ class Gradients:
         anchor: Tensors,
         coefficient: float | Tensor,
         batch: Batch,
+        weights: Tensor | None,
     ) -> tuple[Tensors, Tensor]:
         """Return v and the loss at the parameters, in a form that compiles."""
-        weights = self.equal_weights(batch)
+        weights = self.equal_weights(batch) if weights is None else weights
         now, loss = self.functional(parameters, batch, weights)
         then, _ = self.functional(snapshot, batch, weights)
         direction = tuple(
@@ -268,7 +276,8 @@ class Gradients:
 
 _Single = Callable[[Tensors, Batch, Tensor], tuple[Tensors, Tensor]]
 _Pair = Callable[
-    [Tensors, Tensors, Tensors, "float | Tensor", Batch], tuple[Tensors, Tensor]
+    [Tensors, Tensors, Tensors, "float | Tensor", Batch, "Tensor | None"],
+    tuple[Tensors, Tensor],
 ]
 
 

@@ -101,7 +101,8 @@ class OptimizerConfig:
     Parameters
     ----------
     method
-        How gradients are estimated: "scott", "scsg", "svrg", "stratified" or "plain".
+        How gradients are estimated: "auto", "scott", "scsg", "svrg", "stratified" or
+        "plain".
     optimizer
         Update rule: "sgd", "adam", "adamw" or "adagrad".
     learning_rate
@@ -122,6 +123,13 @@ class OptimizerConfig:
         Maximum norm of an update; null for no clipping.
     betas
         β₁ and β₂ of Adam; null for 0.9 and 0.999.
+    stratifier
+        The policy of this optimizer; null for that of the data.
+    allocation
+        Which share of a sample comes from which stratum: "proportional", "equal" or
+        "spread"; null for the method's own.
+    replacement
+        Whether a window may be drawn again before all others of its stratum.
     """
 
     method: str
@@ -135,6 +143,9 @@ class OptimizerConfig:
     coefficient: float | Literal["linear"] = 1.0
     clip_gradient: float | None = None
     betas: list[float] | None = None
+    stratifier: str | None = None
+    allocation: Literal["proportional", "equal", "spread"] | None = None
+    replacement: bool = True
 
     @property
     def uses_anchor(self) -> bool:
@@ -288,9 +299,11 @@ class Experiment:
         own = {"mlp": "MLP", "nbeats": "N-BEATS", "lstm": "LSTM", "var": "VAR"}
         return self.model.label or own[self.model.name]
 
-    def stratifier(self) -> Policy | None:
-        """Return the policy; None for the default of the frequency."""
+    def stratifier(self, optimizer: OptimizerConfig | None = None) -> Policy | None:
+        """Return the policy, or an optimizer's own; None for the frequency's default."""
         text = self.data.stratifier
+        if optimizer is not None:
+            text = optimizer.stratifier or text
         return None if text is None else Stratifier.parse(text)
 
     def dump(self) -> str:

@@ -131,7 +131,10 @@ class Setting:
         return ScottTrainer(
             method=config.method,
             **_update_rule(config),
-            stratifier=experiment.stratifier(),
+            stratifier=experiment.stratifier(config),
+            allocation=config.allocation,
+            replacement=config.replacement,
+            output="last",
             batch_size=experiment.batch_size,
             anchor_batch_size=config.anchor_batch_size,
             inner_steps=config.inner_steps,

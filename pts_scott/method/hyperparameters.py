@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -14,15 +15,19 @@ class Hyperparameters:
     method
         A name in `pts_scott.method.methods.METHODS`.
     batch_size
-        M, windows in a uniform mini-batch.
+        M, windows in the mini-batch of a step.
     anchor_batch_size
-        b, windows from each stratum.
+        b, windows from each stratum in an anchor.
     inner_steps
         K, maximum number of inner steps of an outer loop.
     inner_length
         "fixed": K steps; "geometric": a random number of steps with mean B.
     gamma
         γ, early stop of the inner loop; None to disable it.
+    allocation
+        Which share of a sample comes from which stratum; None for the method's own.
+    replacement
+        Whether a window may be drawn again before all others of its stratum.
     """
 
     method: str = "scott"
@@ -31,3 +36,5 @@ class Hyperparameters:
     inner_steps: int = 20
     inner_length: str = "fixed"
     gamma: float | None = 0.125
+    allocation: str | Mapping[str, float] | None = None
+    replacement: bool = True

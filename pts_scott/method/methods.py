@@ -7,15 +7,21 @@ method names.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from pts_scott._utils.rng import Generators
 from pts_scott.data.window_index import WindowIndex
+from pts_scott.method.allocation import shares_of
 from pts_scott.method.hyperparameters import Hyperparameters
+from pts_scott.method.objective import Objective, ObjectiveSampler
+from pts_scott.method.places import ReshuffledPlaces
 from pts_scott.method.protocol import Engine, Sample, Tensors
 from pts_scott.method.samplers import (
+    AllocatedSampler,
     FullSampler,
     Sampler,
     StratifiedSampler,
@@ -23,6 +29,7 @@ from pts_scott.method.samplers import (
     WeightedUniformSampler,
 )
 from pts_scott.strata.partition import Strata
+from pts_scott.strata.policies import Single
 
 
 class Method:
@@ -35,15 +42,22 @@ class Method:
     windows
         D, the training windows.
     strata
-        Their partition; None for a method that uses none.
+        Their partition; None for a method that uses none, or whose strata are found
+        during training.
     generators
         The streams of random numbers.
+    objective
+        The weights of the windows in the loss; None if each counts alike.
     """
 
     #: Whether windows have to be stratified.
     uses_strata: ClassVar[bool] = False
     #: Whether steps have a control variate, and so need an anchor and two passes.
     uses_anchor: ClassVar[bool] = False
+    #: Whether strata and shares are chosen during training.
+    chooses_strata: ClassVar[bool] = False
+    #: Allocation of mini-batches if none is given; None for uniform ones.
+    allocation: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -51,26 +65,71 @@ class Method:
         windows: WindowIndex,
         strata: Strata | None,
         generators: Generators,
+        objective: Objective | None = None,
     ) -> None:
         self.hyperparameters = hyperparameters
         self.windows = windows
         self._strata = strata
+        self._shares: Tensor | None = None
+        self._order: Tensor | None = None
         self._generators = generators
-        self.step_sampler = self.make_step_sampler()
-        self.anchor_sampler = self.make_anchor_sampler() if self.uses_anchor else None
+        self._objective = objective
+        self._make_samplers()
+
+    def reallocate(self, strata: Strata, shares: Tensor, order: Tensor) -> None:
+        """Draw from these strata by these shares, in this order, from now on."""
+        self._strata, self._shares, self._order = strata, shares, order
+        self._make_samplers()
+
+    def _make_samplers(self) -> None:
+        self.step_sampler = self._for_objective(self.make_step_sampler())
+        self.anchor_sampler: Sampler | None = None
+        if self.uses_anchor:
+            self.anchor_sampler = self._for_objective(self.make_anchor_sampler())
 
     def make_step_sampler(self) -> Sampler:
-        """Create the sampler of a step's mini-batch: M uniform windows by default."""
-        size = self.hyperparameters.batch_size
-        return UniformSampler(self.windows, size, self._generators.inner)
+        """Create the sampler of a step's mini-batch of M windows."""
+        size, generator = self.hyperparameters.batch_size, self._generators.inner
+        allocation = self.hyperparameters.allocation or self.allocation
+        if allocation is not None:
+            return self._allocated_sampler(allocation, size, generator)
+        if self.hyperparameters.replacement:
+            return UniformSampler(self.windows, size, generator)
+        everything = Single().stratify(self.windows)
+        places = ReshuffledPlaces(everything, generator)
+        return AllocatedSampler(
+            self.windows, everything, everything.weights, size, generator, places
+        )
 
     def make_anchor_sampler(self) -> Sampler:
         """Create the sampler of anchors, for methods that use them."""
         raise NotImplementedError
 
-    def _stratified_sampler(self) -> Sampler:
-        b = self.hyperparameters.anchor_batch_size
-        return StratifiedSampler(self.windows, self.strata, b, self._generators.anchor)
+    def _allocated_sampler(
+        self,
+        allocation: str | Mapping[str, float],
+        size: int,
+        generator: torch.Generator,
+    ) -> Sampler:
+        """Create a sampler of ``size`` windows from the strata."""
+        windows = self.windows
+        strata = self._strata or Single().stratify(windows)
+        replacement = self.hyperparameters.replacement
+        if allocation == "equal" and size % len(strata) == 0 and replacement:
+            b = size // len(strata)
+            return StratifiedSampler(windows, strata, b, generator)
+        shares = self._shares
+        if shares is None:
+            shares = shares_of(allocation, strata)
+        places = None if replacement else ReshuffledPlaces(strata, generator)
+        return AllocatedSampler(
+            windows, strata, shares, size, generator, places, self._order
+        )
+
+    def _for_objective(self, sampler: Sampler) -> Sampler:
+        if self._objective is None:
+            return sampler
+        return ObjectiveSampler(sampler, self._objective)
 
     @property
     def strata(self) -> Strata:
@@ -79,9 +138,24 @@ class Method:
         return self._strata
 
     @property
+    def strata_or_none(self) -> Strata | None:
+        """The partition; None without one."""
+        return self._strata
+
+    @property
     def num_strata(self) -> int:
         """B; without a partition every window is its own stratum."""
         return len(self.windows) if self._strata is None else len(self._strata)
+
+    @property
+    def sampler_name(self) -> str:
+        """Name of the sampler of mini-batches, in the history."""
+        allocation = self.hyperparameters.allocation or self.allocation
+        if allocation is None or self._strata is None:
+            return "uniform" if self.hyperparameters.replacement else "reshuffled"
+        name = allocation if isinstance(allocation, str) else "given shares"
+        strata = str(self._strata.stratifier).replace("Stratifier.", "")
+        return f"{strata}, {name}"
 
     @property
     def anchor_windows(self) -> int:
@@ -115,10 +189,9 @@ class Method:
         """Draw the windows of one step, ξ."""
         return self.step_sampler.draw()
 
-    def put_back(self, windows: Tensor) -> None:
+    def put_back(self, xi: Sample) -> None:
         """Put back the windows of a cancelled step, for the next one."""
-        assert isinstance(self.step_sampler, UniformSampler)
-        self.step_sampler.put_back(windows)
+        self.step_sampler.put_back(xi)
 
     def direction(
         self, engine: Engine, xi: Sample, anchor: Tensors | None, coefficient: float
@@ -144,6 +217,11 @@ class Method:
 class SingleGradient(Method):
     """A method without control variate: one gradient per window and step."""
 
+    @property
+    def num_strata(self) -> int:
+        # Steps of all outer loops have the same cost, whatever strata they use.
+        return 1
+
     def inner_steps(self, steps_left_in_epoch: int) -> int:
         # No anchor links these steps, so an outer loop may end with the epoch.
         return min(self.hyperparameters.inner_steps, steps_left_in_epoch)
@@ -154,12 +232,25 @@ class Plain(SingleGradient):
 
 
 class Stratified(SingleGradient):
-    """Stratified mini-batches: b windows of each stratum in every step."""
+    """Stratified mini-batches of M windows."""
 
     uses_strata = True
+    allocation = "proportional"
 
     def make_step_sampler(self) -> Sampler:
-        return self._stratified_sampler()
+        size, generator = self.hyperparameters.batch_size, self._generators.anchor
+        allocation = self.hyperparameters.allocation or self.allocation
+        return self._allocated_sampler(allocation, size, generator)
+
+
+class Auto(Stratified):
+    """Mini-batches of M windows from the strata and shares that measurements favour.
+
+    They are uniform until the first measurement.
+    """
+
+    uses_strata = False
+    chooses_strata = True
 
 
 class ControlVariate(Method):
@@ -174,7 +265,9 @@ class Scott(ControlVariate):
     uses_strata = True
 
     def make_anchor_sampler(self) -> Sampler:
-        return self._stratified_sampler()
+        size = len(self.strata) * self.hyperparameters.anchor_batch_size
+        allocation = self.hyperparameters.allocation or "equal"
+        return self._allocated_sampler(allocation, size, self._generators.anchor)
 
 
 class SCSG(ControlVariate):
@@ -196,6 +289,7 @@ class SVRG(ControlVariate):
 
 #: The methods by name.
 METHODS: dict[str, type[Method]] = {
+    "auto": Auto,
     "scott": Scott,
     "scsg": SCSG,
     "svrg": SVRG,

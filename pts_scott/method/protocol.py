@@ -30,13 +30,16 @@ class Counters:
         Anchors computed.
     gradients
         Windows whose gradient was computed: M for a plain step, 2 M for an inner step,
-        B·b for an anchor.
+        B·b for an anchor, one for each window that a probe measures.
+    probe_gradients
+        Those of probes, which are contained in ``gradients``.
     """
 
     steps: int = 0
     outer: int = 0
     anchors: int = 0
     gradients: int = 0
+    probe_gradients: int = 0
 
 
 class Sample(NamedTuple):

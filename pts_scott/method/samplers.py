@@ -7,7 +7,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from pts_scott._utils.rng import draw_device
 from pts_scott.data.window_index import WindowIndex
+from pts_scott.method.places import Places, UniformPlaces
 from pts_scott.method.protocol import Sample
 from pts_scott.strata.partition import Strata
 
@@ -24,6 +26,10 @@ class Sampler(Protocol):
 
     def draw(self) -> Sample:
         """Draw the next sample."""
+        ...
+
+    def put_back(self, sample: Sample) -> None:
+        """Put back the sample of a cancelled step; it becomes the next one."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -64,9 +70,8 @@ class UniformSampler:
             windows = self._windows.draw(self.size, self._generator)
         return Sample(windows)
 
-    def put_back(self, windows: Tensor) -> None:
-        """Put back the windows of a cancelled step; they become the next sample."""
-        self._returned = windows
+    def put_back(self, sample: Sample) -> None:
+        self._returned = sample.windows
 
     def state_dict(self) -> dict[str, Any]:
         return {"returned": self._returned}
@@ -125,6 +130,9 @@ class StratifiedSampler:
             self._ahead = list(windows.reshape(times, -1).unbind())[::-1]
         return Sample(self._ahead.pop(), self._weights)
 
+    def put_back(self, sample: Sample) -> None:
+        self._ahead.append(sample.windows)
+
     def state_dict(self) -> dict[str, Any]:
         return {"ahead": list(self._ahead)}
 
@@ -146,11 +154,96 @@ class FullSampler:
         windows = torch.arange(self.size, device=self._windows.device)
         return Sample(windows, uniform_weights(self._windows, self.size))
 
+    def put_back(self, sample: Sample) -> None:
+        """Do nothing: every sample is the same."""
+
     def state_dict(self) -> dict[str, Any]:
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Do nothing: there is no state between samples."""
+
+
+class AllocatedSampler:
+    """Windows drawn from strata by their shares a_i, with weights w_i/(n·a_i).
+
+    The shares of all strata are laid out on [0, 1). One point falls into each n-th of
+    it, uniformly, and takes a window of the stratum that it hits: a stratum gets n·a_i
+    windows up to rounding, and n·a_i on average.
+
+    Parameters
+    ----------
+    windows, strata
+        The index, and its partition.
+    shares
+        a_i, positive, with sum 1.
+    size
+        n, windows in one sample.
+    generator
+        The stream of random numbers.
+    places
+        Which windows of a stratum are drawn; None for uniform ones, with replacement.
+    order
+        The order in which the strata are laid out; None for their own. Those that share
+        an n-th are neighbours in it.
+    """
+
+    is_weighted = True
+
+    def __init__(
+        self,
+        windows: WindowIndex,
+        strata: Strata,
+        shares: Tensor,
+        size: int,
+        generator: torch.Generator,
+        places: Places | None = None,
+        order: Tensor | None = None,
+    ) -> None:
+        self.size = size
+        self._strata, self._generator = strata, generator
+        device = strata.sizes.device
+        draws_on = draw_device(device)
+        shares = shares.to(strata.weights)
+        order = torch.arange(len(strata)) if order is None else order
+        self._order = order.to(device)
+        self._ends = shares[order.to(shares.device)].cumsum(0)[:-1].to(draws_on)
+        weights = strata.weights / (size * shares)
+        self._weights = weights.to(uniform_weights(windows, 0))
+        self._slots = torch.arange(size, dtype=torch.float64, device=draws_on)
+        self._places = places or UniformPlaces(strata, generator)
+        self._ahead: list[Sample] = []  # drawn in advance, the next one last
+
+    def draw(self) -> Sample:
+        # Drawing hundreds of samples takes as many operations as drawing one.
+        if not self._ahead:
+            times = max(1, DRAWN_AHEAD // self.size)
+            shape, device = (times, self.size), self._ends.device
+            inside = torch.rand(
+                shape, generator=self._generator, dtype=torch.float64, device=device
+            )
+            points = (self._slots + inside) / self.size
+            hit = torch.searchsorted(self._ends, points, right=True).reshape(-1)
+            strata = self._order[hit.to(self._order.device)]
+            places = self._strata.starts[strata] + self._places.draw(strata)
+            windows = self._strata.sorted.windows(places).reshape(shape)
+            weights = self._weights[strata].reshape(shape)
+            self._ahead = list(map(Sample, windows.unbind(), weights.unbind()))[::-1]
+        return self._ahead.pop()
+
+    def put_back(self, sample: Sample) -> None:
+        self._ahead.append(sample)
+
+    def state_dict(self) -> dict[str, Any]:
+        windows = [sample.windows for sample in self._ahead]
+        weights = [sample.weights for sample in self._ahead]
+        return {"windows": windows, "weights": weights, **self._places.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        device = self._strata.sizes.device
+        pairs = zip(state["windows"], state["weights"], strict=True)
+        self._ahead = [Sample(w.to(device), x.to(device)) for w, x in pairs]
+        self._places.load_state_dict(state)
 
 
 def uniform_weights(windows: WindowIndex, size: int) -> Tensor:

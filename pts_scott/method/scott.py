@@ -89,7 +89,8 @@ class Algorithm:
             if early_stop(steps[-1]):  # line 7
                 break  # line 8
         if steps and steps[-1].cancelled:
-            method.put_back(steps.pop().windows)
+            steps.pop()
+            method.put_back(xi)
         return LoopReport(steps, anchor_windows)
 
     def _inner_length(self, steps_left_in_epoch: int) -> int:

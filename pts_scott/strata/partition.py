@@ -16,7 +16,7 @@ from pts_scott._utils.rng import draw_integers
 from pts_scott._utils.text import quote
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.strata.codes import Codes, combine
-from pts_scott.strata.sorted_windows import WindowOrder, sort_windows
+from pts_scott.strata.sorted_windows import ListOrder, WindowOrder, sort_windows
 
 if TYPE_CHECKING:
     from pts_scott.strata.policy import Policy
@@ -37,7 +37,7 @@ class Strata:
     sorted
         All windows in the order of their strata.
     parts
-        The codes of each factor of the policy.
+        The codes of each factor of the policy; None if only some windows are sorted.
     index
         The windows.
     """
@@ -46,7 +46,7 @@ class Strata:
     codes: np.ndarray
     sizes: Tensor
     sorted: WindowOrder
-    parts: Sequence[Codes]
+    parts: Sequence[Codes] | None
     index: WindowIndex
 
     @classmethod
@@ -62,6 +62,34 @@ class Strata:
         fitted.check_sizes(result.sizes)
         sizes = torch.from_numpy(result.sizes).to(windows.device)
         return cls(fitted, result.codes, sizes, result.order, parts, windows)
+
+    @classmethod
+    def of_pool(
+        cls, fitted: Policy, windows: WindowIndex, pool: np.ndarray | None = None
+    ) -> Strata:
+        """Sort some windows by the strata of a fitted policy.
+
+        Parameters
+        ----------
+        fitted
+            The policy, which has to compute codes of single windows.
+        windows
+            The index.
+        pool
+            Numbers of the windows that can be drawn, in ascending order; None for all.
+        """
+        if pool is None or len(pool) == len(windows):
+            return cls.build(fitted, windows)
+        codes, member, sizes = np.unique(
+            fitted.codes_at(windows, pool), return_inverse=True, return_counts=True
+        )
+        member = member.reshape(-1)
+        # Small integers are sorted in linear time.
+        member = member.astype(np.int16) if len(codes) < 2**15 else member
+        numbers = pool[np.argsort(member, kind="stable")]
+        order = ListOrder(torch.from_numpy(numbers).to(windows.device))
+        sizes_there = torch.from_numpy(sizes).to(windows.device)
+        return cls(fitted, codes, sizes_there, order, None, windows)
 
     def __len__(self) -> int:
         """Return the number of strata, B."""
@@ -98,6 +126,21 @@ class Strata:
         place = draw_integers(self.sizes[:, None], shape, generator, self.sizes.device)
         return self.sorted.windows((self.starts[:, None] + place).reshape(-1))
 
+    def members(self, windows: np.ndarray) -> np.ndarray:
+        """Return the stratum of each window; −1 for one of a code that has none."""
+        total = combine([Codes(windows=codes) for codes in self._factor_codes(windows)])
+        codes = total.windows
+        places = np.searchsorted(self.codes, codes)
+        places[places == len(self.codes)] = 0
+        return np.where(self.codes[places] == codes, places, -1)
+
+    def _factor_codes(self, windows: np.ndarray) -> list[np.ndarray]:
+        """Return the codes of some windows under each factor of the policy."""
+        if self.parts is None:
+            return [f.codes_at(self.index, windows) for f in self.stratifier.factors()]
+        located = self.index.rows(windows)
+        return [part.at(windows, *located) for part in self.parts]
+
     def labels(self, strata: Sequence[int]) -> list[str]:
         """Return readable labels of strata, based on the first window of each."""
         numbers = self.sorted.windows(self.starts[list(strata)]).cpu().numpy()
@@ -105,7 +148,7 @@ class Strata:
         moments = self.index.series.timeline.moments[rows]
         names = [self.index.series.item_ids[i] for i in series]
         factors = self.stratifier.factors()
-        codes = [part.at(numbers, series, rows) for part in self.parts]
+        codes = self._factor_codes(numbers)
         return [
             "; ".join(
                 factor.label(names[k], moments[k], int(own[k]))

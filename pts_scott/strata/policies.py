@@ -23,6 +23,25 @@ from pts_scott.strata.policy import Policy, strata_count
 LabelFunction = Callable[[str, pd.Timestamp, Mapping[str, Any]], Hashable]
 
 
+class Single(Policy):
+    """All windows in one stratum: uniform sampling."""
+
+    def codes(self, windows: WindowIndex) -> Codes:
+        return Codes(series=np.zeros(len(windows.series.item_ids), dtype=np.int64))
+
+    def code(self, instance: Mapping[str, Any]) -> int:
+        return 0
+
+    def label(self, item_id: str, moment: pd.Timestamp, code: int) -> str:
+        return "all windows"
+
+    def _arguments(self) -> dict[str, Any]:
+        return {}
+
+    def __repr__(self) -> str:
+        return "all windows"
+
+
 class Periodic(Policy):
     """Strata by the phase of the forecast start within a period."""
 

@@ -30,14 +30,44 @@ class Policy(MapTransformation):
 
     #: Number of strata that the policy declares; None if it depends on the windows.
     count: int | None = None
+    #: Whether the policy has yet to be fitted to gradients of a model.
+    needs_gradients: bool = False
 
     def fit(self, windows: WindowIndex) -> Policy:
         """Return the policy with everything it learns from the windows."""
         return self
 
+    def fit_gradients(
+        self, windows: WindowIndex, numbers: np.ndarray, sketches: np.ndarray
+    ) -> Policy:
+        """Return the policy with everything it learns from windows and gradients.
+
+        Parameters
+        ----------
+        windows
+            The index.
+        numbers
+            Windows whose gradient was measured.
+        sketches
+            Projections of these gradients, of shape (windows, dimensions).
+        """
+        return self.fit(windows)
+
+    def learned_state(self) -> list[dict[str, Any]]:
+        """Return what was learned from gradients, as plain values, for each factor."""
+        return []
+
+    def with_learned(self, state: list[dict[str, Any]]) -> Policy:
+        """Return the policy with what `learned_state` returned."""
+        return self
+
     @abc.abstractmethod
     def codes(self, windows: WindowIndex) -> Codes:
         """Return the codes of all windows of an index."""
+
+    def codes_at(self, windows: WindowIndex, numbers: np.ndarray) -> np.ndarray:
+        """Return the codes of some windows of an index."""
+        return self.codes(windows).at(numbers, *windows.rows(numbers))
 
     @abc.abstractmethod
     def code(self, instance: Mapping[str, Any]) -> int:
@@ -118,8 +148,36 @@ class Product(Policy):
     def fit(self, windows: WindowIndex) -> Policy:
         return Product([factor.fit(windows) for factor in self._factors])
 
+    @property
+    def needs_gradients(self) -> bool:  # type: ignore[override]
+        """Whether a factor has yet to be fitted to gradients of a model."""
+        return any(factor.needs_gradients for factor in self._factors)
+
+    def fit_gradients(
+        self, windows: WindowIndex, numbers: np.ndarray, sketches: np.ndarray
+    ) -> Policy:
+        fitted = (f.fit_gradients(windows, numbers, sketches) for f in self._factors)
+        return Product(list(fitted))
+
+    def learned_state(self) -> list[dict[str, Any]]:
+        return [state for factor in self._factors for state in factor.learned_state()]
+
+    def with_learned(self, state: list[dict[str, Any]]) -> Policy:
+        rest = list(state)
+        factors = []
+        for factor in self._factors:
+            own = [rest.pop(0)] if factor.needs_gradients else []
+            factors.append(factor.with_learned(own))
+        return Product(factors)
+
     def codes(self, windows: WindowIndex) -> Codes:
         return combine([factor.codes(windows) for factor in self._factors])
+
+    def codes_at(self, windows: WindowIndex, numbers: np.ndarray) -> np.ndarray:
+        parts = [Codes(windows=f.codes_at(windows, numbers)) for f in self._factors]
+        codes = combine(parts).windows
+        assert codes is not None
+        return codes
 
     def code(self, instance: Mapping[str, Any]) -> int:
         total = np.zeros(1, dtype=np.int64)

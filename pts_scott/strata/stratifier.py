@@ -10,6 +10,7 @@ import pandas as pd
 
 from pts_scott.strata.calendar import Calendar
 from pts_scott.strata.kmeans import KMeans
+from pts_scott.strata.learned import Learned
 from pts_scott.strata.policies import (
     BySeries,
     Custom,
@@ -125,6 +126,23 @@ class Stratifier(Policy):
         return KMeans(count, features, seed)
 
     @staticmethod
+    def learned(strata: int = 32, seed: int = 0) -> Policy:
+        """Stratify by strata that are found from gradients of the model.
+
+        They are the leaves of a regression tree from features of a window (its level,
+        spread, last values, zeros, series and calendar) to its gradient, and are found
+        anew at each measurement during training.
+
+        Parameters
+        ----------
+        strata
+            The largest number of strata.
+        seed
+            Seed of the tree.
+        """
+        return Learned(strata, seed)
+
+    @staticmethod
     def custom(
         function: Callable[[str, pd.Timestamp, Mapping[str, Any]], Hashable],
     ) -> Policy:
@@ -149,5 +167,14 @@ class Stratifier(Policy):
 # A function cannot be written in a text, so "custom" is not among them.
 _TEXT_FACTORIES: dict[str, Callable[..., Policy]] = {
     name: getattr(Stratifier, name)
-    for name in ("calendar", "periodic", "ranges", "series", "random", "finest", "kmeans")
+    for name in (
+        "calendar",
+        "periodic",
+        "ranges",
+        "series",
+        "random",
+        "finest",
+        "kmeans",
+        "learned",
+    )
 }

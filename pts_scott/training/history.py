@@ -21,9 +21,12 @@ COLUMNS = (
     "val_loss",
     "update_norm",
     "skipped",
+    "probe_gradients",
+    "probe_seconds",
+    "sampler",
     "compile_seconds",
 )
-COUNTS = (*COLUMNS[:5], "skipped")
+COUNTS = (*COLUMNS[:5], "skipped", "probe_gradients", "sampler")
 
 
 class History:
@@ -35,6 +38,8 @@ class History:
         }
         #: Seconds that compilation took; they are not in ``seconds``.
         self.compile_seconds = 0.0
+        #: Names of the samplers; rows hold their index.
+        self._samplers: list[str] = []
 
     def __len__(self) -> int:
         return len(self._columns["step"])
@@ -43,6 +48,12 @@ class History:
         """Add the row of one outer loop; its validation loss may follow."""
         for name, column in self._columns.items():
             column.append(row.get(name, 0 if name in COUNTS else math.nan))
+
+    def sampler(self, name: str) -> int:
+        """Return the number of a sampler in the rows."""
+        if name not in self._samplers:
+            self._samplers.append(name)
+        return self._samplers.index(name)
 
     def extend(self, **row: float) -> None:
         """Update values of the latest row."""
@@ -53,6 +64,8 @@ class History:
     def frame(self) -> pd.DataFrame:
         """Return the rows as a table, with the columns in their documented order."""
         table = {k: np.array(column) for k, column in self._columns.items()}
+        names = np.array(self._samplers, dtype=object)
+        table["sampler"] = names[table["sampler"]] if len(self) else names[:0]
         return pd.DataFrame(table).assign(compile_seconds=self.compile_seconds)
 
     def state_dict(self) -> dict[str, Any]:
@@ -60,6 +73,7 @@ class History:
         kinds = {"q": torch.int64, "d": torch.float64}
         return {
             "compile_seconds": self.compile_seconds,
+            "samplers": list(self._samplers),
             "columns": {
                 name: torch.tensor(column, dtype=kinds[column.typecode])
                 for name, column in self._columns.items()
@@ -69,6 +83,7 @@ class History:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore saved rows."""
         self.compile_seconds = state["compile_seconds"]
+        self._samplers = list(state["samplers"])
         for name, values in state["columns"].items():
             column = array(self._columns[name].typecode)
             column.frombytes(values.numpy().tobytes())

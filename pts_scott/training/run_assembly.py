@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,10 +13,8 @@ from pts_scott._utils.rng import Generators
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.training_effects import training_effects
-from pts_scott.errors import ArgumentError, ModelError, ScottWarning
+from pts_scott.errors import ArgumentError, ModelError
 from pts_scott.method.methods import METHODS, Method
-from pts_scott.strata.calendar import default_stratifier
-from pts_scott.strata.partition import Strata
 from pts_scott.training.compile_policy import CompileDecision, decide_compilation
 from pts_scott.training.fingerprint import describe_optimizer, fingerprint_of
 from pts_scott.training.history import History
@@ -25,6 +22,7 @@ from pts_scott.training.lightning_assembly import LightningOptions
 from pts_scott.training.lightning_module import OuterLoopModule
 from pts_scott.training.plan import Plan
 from pts_scott.training.runner import OuterLoopRunner
+from pts_scott.training.sampling_setup import SamplingSetup
 
 if TYPE_CHECKING:
     from pts_scott.training.trainer import ScottTrainer
@@ -39,15 +37,21 @@ class RunAssembly:
         The options.
     losses, windows
         The network in training mode, and the windows to train on, both on the device.
+    output
+        Which parameters the run returns.
     """
 
     def __init__(
-        self, trainer: ScottTrainer, losses: Losses, windows: WindowIndex
+        self, trainer: ScottTrainer, losses: Losses, windows: WindowIndex, output: str
     ) -> None:
         self._trainer, self._losses, self._windows = trainer, losses, windows
+        self._output = output
         self._options = LightningOptions(trainer.trainer_kwargs)
         began = time.perf_counter()
-        self.strata = self._stratify()
+        self._sampling = SamplingSetup(
+            windows, trainer.hyperparameters, trainer.stratifier, trainer.objective
+        )
+        self.strata = self._sampling.strata
         self.stratify_seconds = time.perf_counter() - began
         self.effects = training_effects(losses, windows)
         if self.effects.buffers and self._options.is_distributed:
@@ -66,16 +70,25 @@ class RunAssembly:
         ArgumentError
         """
         trainer, compilation = self._trainer, self.decide_compilation()
+        generators = Generators.from_seed(seed, trainer.device)
+        numbers = trainer.hyperparameters
+        method = METHODS[numbers.method](
+            numbers, self._windows, self.strata, generators, self._sampling.objective
+        )
+        self._check_gradient_budget(method)
+        probes = self._sampling.make_probes(
+            self._losses, method, trainer.budget, generators.probe, seed
+        )
         runner = OuterLoopRunner(
             self._losses,
             self.effects,
             self._windows,
-            self.strata,
+            method,
+            probes,
             self._plan(compilation),
-            Generators.from_seed(seed, trainer.device),
+            generators,
             history,
         )
-        self._check_gradient_budget(runner.method)
         fingerprint = fingerprint_of(
             self._losses,
             self._windows,
@@ -99,26 +112,6 @@ class RunAssembly:
             excluded=options.is_distributed or options.is_mixed_precision,
         )
 
-    def _stratify(self) -> Strata | None:
-        trainer, windows = self._trainer, self._windows
-        numbers = trainer.hyperparameters
-        method = METHODS[numbers.method]
-        if not method.uses_strata:
-            return None
-        offset = windows.series.timeline.offset
-        strata = (trainer.stratifier or default_stratifier(offset)).stratify(windows)
-        anchor = len(strata) * numbers.anchor_batch_size
-        if method.uses_anchor and anchor < numbers.batch_size:
-            warnings.warn(
-                f"an anchor of {len(strata)} strata x anchor_batch_size="
-                f"{numbers.anchor_batch_size} averages fewer windows than a mini-batch "
-                f"of {numbers.batch_size}, and its noise affects all its inner steps: "
-                "raise anchor_batch_size, or choose a finer stratifier.",
-                ScottWarning,
-                stacklevel=4,
-            )
-        return strata
-
     def _check_gradient_budget(self, method: Method) -> None:
         need, given = method.first_step_cost, self._trainer.gradient_budget
         if given is not None and given < need:
@@ -135,7 +128,7 @@ class RunAssembly:
             budget=trainer.budget,
             coefficient=trainer.coefficient,
             num_batches_per_epoch=trainer.num_batches_per_epoch,
-            output=trainer.output,
+            output=self._output,
             clip_gradient=trainer.clip_gradient,
             make_optimizer=trainer._make_optimizer,
             make_scheduler=None if trainer.scheduler is None else self._make_scheduler,
@@ -162,7 +155,9 @@ class RunAssembly:
             parameters = list(self._losses.trainable().values())
             optimizer = describe_optimizer(trainer._make_optimizer(parameters))
         return {
-            **dataclasses.asdict(trainer.hyperparameters),
+            **_plain(dataclasses.asdict(trainer.hyperparameters)),
+            "objective": str(trainer.objective),
+            "stratifier": str(trainer.stratifier),
             "seed": trainer.seed,
             "optimizer": optimizer if isinstance(optimizer, str) else "a function",
             "scheduler": getattr(scheduler, "__qualname__", scheduler and "a function"),
@@ -171,5 +166,12 @@ class RunAssembly:
             "coefficient": trainer.coefficient,
             "num_batches_per_epoch": trainer.num_batches_per_epoch,
             "clip_gradient": trainer.clip_gradient,
-            "output": trainer.output,
+            "output": self._output,
         }
+
+
+def _plain(numbers: dict[str, Any]) -> dict[str, Any]:
+    """Return hyperparameters with a table of shares as text."""
+    allocation = numbers["allocation"]
+    text = allocation if allocation is None or isinstance(allocation, str) else str(allocation)
+    return {**numbers, "allocation": text}

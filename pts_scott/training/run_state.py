@@ -24,9 +24,10 @@ from pts_scott.training.budget import Budget
 from pts_scott.training.clock import Stopwatch
 from pts_scott.training.fault_log import FaultLog
 from pts_scott.training.history import History
+from pts_scott.training.probes import Probes
 
 KEY = "pts_scott"  # key of this package's part in Lightning's checkpoints
-FORMAT = 2
+FORMAT = 3
 #: The entries of that part and their types, except format and version.
 STATE: dict[str, type | tuple[type, ...]] = {
     "fingerprint": dict,
@@ -41,6 +42,7 @@ STATE: dict[str, type | tuple[type, ...]] = {
     "random": list,
     "buffers": dict,
     "generators": dict,
+    "probes": dict,
     "method": dict,
     "engine": dict,
     "output": dict,
@@ -63,6 +65,8 @@ class RunState:
         The skipped steps, and one row per outer loop.
     budget
         When training ends.
+    probes
+        The measurements that adapt the sampler; None for none.
     """
 
     def __init__(
@@ -75,7 +79,9 @@ class RunState:
         faults: FaultLog,
         history: History,
         budget: Budget,
+        probes: Probes | None = None,
     ) -> None:
+        self._probes = probes
         self._losses, self._is_stateful = losses, is_stateful
         self._method, self._generators = method, generators
         self._output, self._budget = output, budget
@@ -109,6 +115,7 @@ class RunState:
             "random": processes.gather(global_state(device)),
             "buffers": {name: buffer.clone() for name, buffer in buffers},
             "generators": self._generators.state_dict(),
+            "probes": {} if self._probes is None else self._probes.state_dict(),
             "method": self._method.state_dict(),
             "engine": engine,
             "output": self._output.state_dict(),
@@ -126,6 +133,8 @@ class RunState:
         self.clock = Stopwatch(state["seconds"])
         set_buffers(self._losses, state["buffers"])
         self._generators.load_state_dict(state["generators"])
+        if self._probes is not None:
+            self._probes.load_state_dict(state["probes"])
         self._method.load_state_dict(state["method"])
         self.engine = state["engine"]
         self._output.load_state_dict(state["output"])

@@ -22,7 +22,7 @@ from pts_scott.engine.gradients import uncached_autocast
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.processes import Processes, ProcessGroup
 from pts_scott.engine.training_effects import TrainingEffects
-from pts_scott.method.methods import METHODS
+from pts_scott.method.methods import Method
 from pts_scott.method.output import OutputSelector
 from pts_scott.method.protocol import LoopReport, Tensors
 from pts_scott.method.scott import Algorithm
@@ -31,6 +31,7 @@ from pts_scott.training.engine_setup import EngineInputs, EngineSetup
 from pts_scott.training.fault_log import FaultLog
 from pts_scott.training.history import History
 from pts_scott.training.plan import Plan
+from pts_scott.training.probes import Probes
 from pts_scott.training.run_state import RunState
 from pts_scott.training.window_errors import named_window_errors
 
@@ -42,10 +43,12 @@ class OuterLoopRunner:
     ----------
     losses, effects
         The window losses of the network, and the side effects of a training pass.
-    windows, strata
-        The windows to train on; ``strata`` is None for methods that use none.
+    windows
+        The windows to train on.
+    method, probes
+        The method, and the measurements that adapt its sampler; None for none.
     plan
-        Method, budgets and output.
+        Budgets and output.
     generators
         The streams of random numbers.
     history
@@ -57,16 +60,16 @@ class OuterLoopRunner:
         losses: Losses,
         effects: TrainingEffects,
         windows: WindowIndex,
-        strata: Strata | None,
+        method: Method,
+        probes: Probes | None,
         plan: Plan,
         generators: Generators,
         history: History,
     ) -> None:
         self.losses, self.effects, self.windows = losses, effects, windows
         self.plan, self.generators = plan, generators
+        self.method, self.probes = method, probes
         self.processes = Processes()
-        numbers = plan.hyperparameters
-        self.method = METHODS[numbers.method](numbers, windows, strata, generators)
         self.output = OutputSelector(plan.output, losses, generators.output)
         faults = FaultLog(
             losses, windows, plan.skip_limit, lambda: self.processes.is_first
@@ -80,6 +83,7 @@ class OuterLoopRunner:
             faults,
             history,
             plan.budget,
+            probes,
         )
         self.faults = faults
         #: Steps made by compiled functions instead of the optimizer.
@@ -231,6 +235,7 @@ class OuterLoopRunner:
             Steps after which an outer loop without an anchor ends.
         """
         parts, counters = self.parts, self.state.counters
+        self._probe()
         engine, begun = parts.engine, counters.steps
         compiled_before = engine.compiled_steps
 
@@ -250,6 +255,18 @@ class OuterLoopRunner:
         counters.outer += 1
         self.compiled_steps += engine.compiled_steps - compiled_before
         return report
+
+    def _probe(self) -> None:
+        """Measure gradients and adapt the sampler, if that is due."""
+        if self.probes is None:
+            return
+        steps, first = self.state.counters.steps, self.method.first_step_cost
+        self.probes.before_loop(
+            self.state.counters,
+            lambda gradients: self._allows(steps, gradients + first),
+            self.processes,
+            self.method.hyperparameters.inner_steps,
+        )
 
     def named_errors(
         self, windows: WindowIndex, current: Callable[[], torch.Tensor | None]
@@ -281,6 +298,26 @@ class OuterLoopRunner:
                 self.effects._replace(random=drawn),
             )
 
+    @property
+    def strata(self) -> Strata | None:
+        """The strata that are used now; None for none."""
+        if self.probes is not None and self.probes.strata is not None:
+            return self.probes.strata
+        return self.method.strata_or_none
+
+    def report(self) -> str:
+        """Return which sampler was used when, and why, in a sentence each."""
+        if self.probes is not None:
+            return self.probes.report()
+        return f"From step 0: {self.sampler}, as given."
+
+    @property
+    def sampler(self) -> str:
+        """Name of the sampler of mini-batches that is used now."""
+        if self.probes is not None:
+            return self.probes.sampler
+        return self.method.sampler_name
+
     def record(self, report: LoopReport, epoch: int) -> float | None:
         """Add the row of an outer loop to the history.
 
@@ -298,6 +335,9 @@ class OuterLoopRunner:
             "anchors": counters.anchors,
             "seconds": state.clock.seconds,
             "skipped": self.faults.skipped,
+            "probe_gradients": counters.probe_gradients,
+            "probe_seconds": 0.0 if self.probes is None else self.probes.seconds,
+            "sampler": state.history.sampler(self.sampler),
         }
         if not report.steps:  # the budget ended after the anchor, or the length was zero
             state.history.extend(**spent)

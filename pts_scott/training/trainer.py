@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pts_scott._utils.arguments import (
     whole_number,
 )
 from pts_scott._utils.rng import fresh_seed, isolated_rng
-from pts_scott.data.window_index import WindowIndex, require_windows
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.model_checks import check_model
 from pts_scott.errors import (
@@ -31,10 +32,12 @@ from pts_scott.errors import (
 )
 from pts_scott.method.hyperparameters import Hyperparameters
 from pts_scott.method.methods import METHODS
+from pts_scott.method.objective import check_objective
 from pts_scott.strata.partition import Strata
 from pts_scott.strata.policy import Policy
 from pts_scott.training.budget import Budget
 from pts_scott.training.checkpoints import Checkpoints
+from pts_scott.training.configured import Configured
 from pts_scott.training.history import History
 from pts_scott.training.lightning_assembly import LightningOptions
 from pts_scott.training.lightning_module import OuterLoopModule
@@ -42,7 +45,6 @@ from pts_scott.training.optimizers import (
     OptimizerFactory,
     check_optimizer,
     make_optimizer,
-    serialisable,
 )
 from pts_scott.training.run_assembly import RunAssembly
 from pts_scott.training.run_execution import RunExecution
@@ -51,6 +53,8 @@ from pts_scott.training.trainer_checks import (
     check_coefficient,
     check_compile,
     check_gamma,
+    check_inputs,
+    check_sampling,
     check_scheduler,
     check_stratifier,
     check_threads,
@@ -63,15 +67,17 @@ from pts_scott.training.trainer_checks import (
 SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
 
 
-class ScottTrainer:
-    """Trains a forecasting model with SCott, or with a method it is compared with.
+class ScottTrainer(Configured):
+    """Trains a forecasting model, drawing the windows from which its gradients are best.
 
     Parameters
     ----------
     method
-        "scott": control variates with a stratified anchor; "scsg": with a uniform
-        anchor of the same size; "svrg": with the full gradient. "stratified": every
-        step is a stratified mini-batch; "plain": a uniform one.
+        "auto": measures gradients along the run, and draws mini-batches from the strata
+        that reduce their variance most, if any do. "stratified": every step is a
+        stratified mini-batch; "plain": a uniform one. "scott": control variates with a
+        stratified anchor, the paper's method; "scsg": with a uniform anchor of the same
+        size; "svrg": with the full gradient.
     optimizer
         "sgd", "adam", "adamw", "adagrad" or another name of ``torch.optim`` in lower
         case; an optimizer class; or a function from a list of parameters to an
@@ -83,11 +89,18 @@ class ScottTrainer:
         ``lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o, patience=10)``; it is
         stepped after each epoch, by ``val_loss`` (otherwise ``train_loss``) if it asks.
     stratifier
-        The policy; None for a calendar policy that suits the frequency.
+        The policy; None for a calendar policy that suits the frequency. "auto" tries
+        several, and this one, too.
+    allocation
+        Which share of a sample comes from which stratum: "proportional" to its windows;
+        "equal"; "spread", by its windows times the measured spread of their gradients; or
+        {label: share}. None is what the method's paper says: for "stratified" it is
+        proportional, and for "scott" equal in anchors and uniform in mini-batches; a
+        given one is used in both. It never changes what is minimised.
     batch_size
-        M, windows in a uniform mini-batch.
+        M, windows in the mini-batch of a step.
     anchor_batch_size
-        b, windows from each stratum for an anchor (or a stratified step).
+        b, windows from each stratum for an anchor.
     inner_steps
         K, maximum number of inner steps between two anchors.
     inner_length
@@ -110,7 +123,8 @@ class ScottTrainer:
         Total number of gradients computed; never exceeded.
     output
         "last" parameters; "sampled": a snapshot drawn with probability ∝ α_t·B, as
-        the paper returns; "best" on ``validation_data``.
+        the paper returns; "best" on ``validation_data``; "auto": the best if there is
+        validation data, otherwise the last.
     clip_gradient
         Maximum norm of an update; None for no clipping.
     device
@@ -138,6 +152,13 @@ class ScottTrainer:
         A step whose loss or gradient is non-finite is skipped, with a warning that names
         its windows, and the next anchor is drawn; after this many in a row training
         ends, with the parameters before them.
+    objective
+        How much each window counts in the loss: "windows", all alike; "series", all
+        series alike; a half-life in time such as "90 days"; or {label: weight} for the
+        strata of ``stratifier``. It changes what is minimised, whatever the allocation.
+    replacement
+        Whether a window may be drawn again before all others of its stratum; False for
+        reshuffled windows, as in a loop over epochs.
 
     Attributes
     ----------
@@ -145,10 +166,11 @@ class ScottTrainer:
         One row per outer loop of the last run: step, outer, epoch, gradients,
         anchors, seconds, train_loss (mean over the outer loop's mini-batches),
         val_loss, update_norm (‖v‖ of its last step, before clipping), skipped
-        (non-finite steps so far), compile_seconds (of the whole run, not contained in
-        seconds).
+        (non-finite steps so far), probe_gradients and probe_seconds (contained in
+        gradients and seconds), sampler (of mini-batches), compile_seconds (of the whole
+        run, not contained in seconds).
     strata : Strata or None
-        The strata of the last run.
+        The strata that the last run used last.
     compile_seconds, stratify_seconds : float
         Seconds that compilation and stratification took; neither is in the history's
         seconds.
@@ -168,7 +190,7 @@ class ScottTrainer:
 
     Examples
     --------
-    >>> trainer = ScottTrainer(method="scott", optimizer="adam", epochs=20, seed=1)
+    >>> trainer = ScottTrainer(epochs=20, seed=1)
     >>> estimator = SimpleFeedForwardEstimator(        # doctest: +SKIP
     ...     freq="h", prediction_length=24, context_length=72, trainer=trainer
     ... )
@@ -178,11 +200,12 @@ class ScottTrainer:
     @named_arguments
     def __init__(
         self,
-        method: str = "scott",
-        optimizer: str | type[torch.optim.Optimizer] | OptimizerFactory = "sgd",
+        method: str = "auto",
+        optimizer: str | type[torch.optim.Optimizer] | OptimizerFactory = "adam",
         learning_rate: float = 1e-3,
         weight_decay: float = 1e-5,
         stratifier: Policy | None = None,
+        allocation: str | Mapping[str, float] | None = None,
         batch_size: int = 32,
         anchor_batch_size: int = 1,
         inner_steps: int = 20,
@@ -193,8 +216,8 @@ class ScottTrainer:
         num_batches_per_epoch: int = 50,
         time_budget: float | None = None,
         gradient_budget: int | None = None,
-        output: str = "last",
-        clip_gradient: float | None = None,
+        output: str = "auto",
+        clip_gradient: float | None = 10.0,
         device: str | torch.device = "auto",
         compile: bool | str = "auto",
         threads: int | str = "auto",
@@ -204,6 +227,8 @@ class ScottTrainer:
         checkpoint: Checkpoints | str | Path | None = None,
         resume: bool = False,
         skip_limit: int = 10,
+        objective: str | timedelta | Mapping[str, float] = "windows",
+        replacement: bool = True,
     ) -> None:
         self.hyperparameters = Hyperparameters(
             method=one_of("method", method, METHODS),
@@ -212,8 +237,11 @@ class ScottTrainer:
             inner_steps=whole_number("inner_steps", inner_steps),
             inner_length=one_of("inner_length", inner_length, ("fixed", "geometric")),
             gamma=check_gamma(gamma),
+            allocation=check_sampling(method, allocation),
+            replacement=switch("replacement", replacement),
         )
-        given: dict[str, Any] = self.given_arguments  # type: ignore[attr-defined]
+        self.objective = check_objective(objective)
+        given = self.given_arguments
         numbers = ("learning_rate", "weight_decay")
         self.optimizer = check_optimizer(
             optimizer, {name: given[name] for name in numbers if name in given}
@@ -237,7 +265,7 @@ class ScottTrainer:
                 "epochs=None needs a time_budget or a gradient_budget, or training "
                 "would never end."
             )
-        self.output = one_of("output", output, ("last", "sampled", "best"))
+        self.output = one_of("output", output, ("auto", "last", "sampled", "best"))
         self.clip_gradient = optional(
             real_number, "clip_gradient", clip_gradient, exclusive=True
         )
@@ -260,6 +288,7 @@ class ScottTrainer:
             if isinstance(callback, EarlyStopping | Checkpoint)
         ]
         self._history = History()
+        self._report = ""
         self.strata: Strata | None = None
         self.stratify_seconds = 0.0
         self.checkpoint_seconds = 0.0
@@ -270,23 +299,6 @@ class ScottTrainer:
         self.gave_up = False
         self.lightning: pl.Trainer | None = None
 
-    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments that GluonTS serialises; results are not kept."""
-        given: dict[str, Any] = dict(self.given_arguments)  # type: ignore[attr-defined]
-        if "optimizer" in given:
-            given["optimizer"] = serialisable(given["optimizer"])
-        if isinstance(given.get("device"), torch.device):  # GluonTS cannot serialise it
-            given["device"] = str(given["device"])
-        return (), given
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what can be copied and pickled: not Lightning's part of the last run."""
-        return {**self.__dict__, "lightning": None, "strata": None}
-
-    def __repr__(self) -> str:
-        given = self.given_arguments.items()  # type: ignore[attr-defined]
-        return f"ScottTrainer({', '.join(f'{k}={v!r}' for k, v in given)})"
-
     @property
     def history(self) -> pd.DataFrame:
         """One row per outer loop of the last run."""
@@ -296,6 +308,10 @@ class ScottTrainer:
     def compile_seconds(self) -> float:
         """Seconds that compilation took in the last run."""
         return self._history.compile_seconds
+
+    def report(self) -> str:
+        """Return which sampler the last run used when, and why, in a sentence each."""
+        return self._report
 
     def fit(
         self,
@@ -320,7 +336,8 @@ class ScottTrainer:
         seed
             In place of the trainer's seed.
         """
-        self._check_inputs(network, windows, validation_windows)
+        output = self._output(validation_windows is not None)
+        check_inputs(network, windows, validation_windows, output)
         seed = self.next_seed() if seed is None else seed
         self._history = History()
         self.compiled, self.compile_fallback = False, None
@@ -337,7 +354,7 @@ class ScottTrainer:
                 with about_validation_data():
                     check_validation(losses, windows, validation_windows)
             losses.train()
-            assembly = RunAssembly(self, losses, windows)
+            assembly = RunAssembly(self, losses, windows, output)
             self.stratify_seconds = assembly.stratify_seconds
             self.strata = assembly.strata
             self._run(assembly.make_module(validation_windows, seed, self._history))
@@ -355,17 +372,9 @@ class ScottTrainer:
 
     # -- one run, put together ---------------------------------------------------------
 
-    def _check_inputs(self, network: Any, windows: Any, validation_windows: Any) -> None:
-        if not isinstance(network, nn.Module):
-            raise ArgumentError(
-                f"network={network!r}: expected an instance of torch.nn.Module."
-            )
-        require_windows(windows)
-        if self.output == "best" and validation_windows is None:
-            raise ArgumentError(
-                "output='best' needs validation data to choose by: pass validation_data "
-                "to the estimator's train or train_from, or validation_windows to fit."
-            )
+    def _output(self, validates: bool) -> str:
+        """Return which parameters a run returns."""
+        return ("best" if validates else "last") if self.output == "auto" else self.output
 
     @property
     def _lightning_options(self) -> LightningOptions:
@@ -396,5 +405,7 @@ class ScottTrainer:
         execution.fit()
         self.interrupted, self.gave_up = module.interrupted, module.runner.faults.gave_up
         self.compiled, self.compile_fallback = module.compiled, module.compile_fallback
+        self.strata = module.runner.strata
+        self._report = module.runner.report()
         self.self_check_seconds = module.self_check_seconds
         self.checkpoint_seconds = execution.checkpoint_seconds

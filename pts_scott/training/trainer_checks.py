@@ -14,10 +14,12 @@ from lightning.pytorch.callbacks import BaseFinetuning
 from lightning.pytorch.plugins.io import CheckpointIO
 
 from pts_scott._utils.arguments import check_names, one_of, real_number, whole_number
-from pts_scott.data.window_index import WindowIndex
+from pts_scott.data.window_index import WindowIndex, require_windows
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.model_checks import check_missing_values
 from pts_scott.errors import ArgumentError, DataError
+from pts_scott.method.allocation import Allocation, check_allocation
+from pts_scott.method.methods import METHODS
 from pts_scott.strata.policy import Policy
 
 #: Lightning's names for passes in half precision.
@@ -38,6 +40,22 @@ DECIDED_HERE = {
     "gradient_clip_algorithm": "use clip_gradient=",
     "accumulate_grad_batches": "use batch_size=",
 }
+
+
+def check_inputs(
+    network: Any, windows: Any, validation: Any, output: str
+) -> None:
+    """Raise if there is nothing to train, or nothing to choose the best by."""
+    if not isinstance(network, torch.nn.Module):
+        raise ArgumentError(
+            f"network={network!r}: expected an instance of torch.nn.Module."
+        )
+    require_windows(windows)
+    if output == "best" and validation is None:
+        raise ArgumentError(
+            "output='best' needs validation data to choose by: pass validation_data "
+            "to the estimator's train or train_from, or validation_windows to fit."
+        )
 
 
 def check_validation(
@@ -206,6 +224,19 @@ def check_scheduler(scheduler: Any) -> Any:
             "scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9)."
         )
     return scheduler
+
+
+def check_sampling(method: str, allocation: Any) -> Allocation:
+    """Return the allocation, if the method can use one."""
+    checked = check_allocation(allocation)
+    kind = METHODS[method]
+    if checked is None or kind.uses_anchor or kind.uses_strata:
+        return checked
+    reason = "chooses one itself" if kind.chooses_strata else "draws uniformly"
+    raise ArgumentError(
+        f"allocation={allocation!r}: method={method!r} {reason}; use "
+        "method='stratified' for mini-batches with a given allocation."
+    )
 
 
 def check_stratifier(stratifier: Any) -> Policy | None:

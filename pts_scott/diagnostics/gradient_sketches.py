@@ -1,0 +1,184 @@
+"""Sketches of the gradients of single windows, as cheaply as possible.
+
+A sketch is a random projection to few dimensions: the inner product of two sketches is,
+on average, that of the gradients. They come from one batched pass where the linear maps
+of the network carry most of its gradient, as they do in nearly all forecasting models;
+otherwise from the gradients of single windows.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from pts_scott._utils.rng import draw_integers
+from pts_scott._utils.spacing import evenly_spaced
+from pts_scott.data.window_index import Batch, WindowIndex
+from pts_scott.diagnostics.linear_maps import (
+    Map,
+    RecordLinear,
+    WindowFactors,
+    window_factors,
+)
+from pts_scott.diagnostics.window_gradients import WindowGradients
+from pts_scott.engine.isolation import constant, evaluation_passes
+from pts_scott.engine.losses import Losses
+from pts_scott.method.protocol import Tensors
+
+DIMENSIONS = 64
+PASS_WINDOWS = 256  # windows per batched pass
+CHECKED_PASS, CHECKED_WINDOWS = 31, 3  # an unusual size, so that no layout fits by chance
+#: Share of a gradient's squared norm that linear maps must carry to stand for all of it.
+ENOUGH = 0.5
+# Costs of a window in gradients of a batch, measured on networks of these benchmarks.
+LINEAR_COST, SINGLE_COST = 2, 32
+
+
+class GradientSketches:
+    """Sketches of the gradients of one network.
+
+    The network is used in evaluation mode; neither it nor global random state changes.
+
+    Parameters
+    ----------
+    losses
+        The window losses of the network.
+    seed
+        Seed of the projection.
+    dimensions
+        Dimensions of a sketch.
+    """
+
+    def __init__(self, losses: Losses, seed: int, dimensions: int = DIMENSIONS) -> None:
+        self._losses, self._seed, self._dimensions = losses, seed, dimensions
+        self._parameters: Tensors = tuple(losses.trainable().values())
+        self._window_gradients = WindowGradients(losses)
+        self._is_linear: bool | None = None
+        self._signs: dict[tuple[int, int], Tensor] = {}
+
+    def is_linear(self, windows: WindowIndex) -> bool:
+        """Return whether the linear maps carry most of a gradient, measured once."""
+        if self._is_linear is None:
+            self._is_linear = self._measure_linear(windows)
+        return self._is_linear
+
+    def cost(self, windows: WindowIndex) -> int:
+        """Return the cost of one window, in gradients of a batch."""
+        return LINEAR_COST if self.is_linear(windows) else SINGLE_COST
+
+    def __call__(self, windows: WindowIndex, numbers: Tensor) -> Tensor:
+        """Return the sketches of some windows at the network's current parameters.
+
+        Their shape is (windows, dimensions), and their type float64.
+        """
+        return self.at(self._parameters, windows, numbers)
+
+    def at(self, parameters: Tensors, windows: WindowIndex, numbers: Tensor) -> Tensor:
+        """Return the sketches of some windows at other parameters."""
+        linear = self.is_linear(windows)
+        size = PASS_WINDOWS if linear else self._window_gradients.chunk
+        parts = []
+        with evaluation_passes(self._losses, windows.device):
+            for part in numbers.split(size):
+                batch = windows.gather(part, self._losses.fields)
+                batch = {name: constant(values) for name, values in batch.items()}
+                sketch = self._by_factors if linear else self._by_windows
+                parts.append(sketch(parameters, batch))
+        return torch.cat(parts).double().cpu()
+
+    # -- from the linear maps of one pass ----------------------------------------------
+
+    def _by_factors(self, parameters: Tensors, batch: Batch) -> Tensor:
+        parts = []
+        for (weight, bias), factors in self._factors(parameters, batch).items():
+            place = weight if weight is not None else bias
+            assert place is not None
+            parts.append(self._project(place, factors))
+        return torch.stack(parts).sum(dim=0) / math.sqrt(self._dimensions)
+
+    def _factors(self, parameters: Tensors, batch: Batch) -> dict[Map, WindowFactors]:
+        """Return the factors of each linear map."""
+        values = parameters
+        if parameters is not self._parameters:
+            values = tuple(constant(p).requires_grad_() for p in parameters)
+        with (
+            self._losses.exchanged(self._losses.places(), values),
+            RecordLinear(values) as recorded,
+        ):
+            losses = self._losses(batch)
+        return window_factors(losses, recorded.calls)
+
+    def _project(self, place: int, factors: WindowFactors) -> Tensor:
+        """Return u_rᵀ G s_r of each window's gradient G, for random signs u_r and s_r."""
+        inputs, deltas = factors
+        left = inputs @ self._sign(2 * place, inputs)
+        right = deltas @ self._sign(2 * place + 1, deltas)
+        return (left * right).sum(dim=1)
+
+    def _sign(self, stream: int, like: Tensor) -> Tensor:
+        size = like.shape[-1]
+        if (stream, size) not in self._signs:
+            signs = self._random_signs(stream, (size, self._dimensions))
+            self._signs[stream, size] = signs.to(like)
+        return self._signs[stream, size]
+
+    def _random_signs(self, stream: int, shape: tuple[int, ...]) -> Tensor:
+        generator = torch.Generator().manual_seed(self._seed * 2**20 + stream)
+        return 2 * torch.randint(2, shape, generator=generator) - 1
+
+    def _measure_linear(self, windows: WindowIndex) -> bool:
+        """Return whether factors give the right norms, and most of each gradient.
+
+        They would be wrong in a network that mixes windows, or orders its rows in
+        another way; three windows differentiated one by one show it.
+        """
+        numbers = evenly_spaced(len(windows), CHECKED_PASS).to(windows.device)
+        with evaluation_passes(self._losses, windows.device):
+            batch = windows.gather(numbers, self._losses.fields)
+            batch = {name: constant(values) for name, values in batch.items()}
+            found = self._factors(self._parameters, batch)
+            if not found:
+                return False
+            point = tuple(map(constant, self._parameters))
+            few = {name: values[:CHECKED_WINDOWS] for name, values in batch.items()}
+            exact = self._window_gradients(point, few)
+        for number in range(min(CHECKED_WINDOWS, len(numbers))):
+            squares = [float(g[number].double().square().sum()) for g in exact]
+            covered = sum(
+                squares[place]
+                for call in found
+                for place in call
+                if place is not None
+            )
+            norm = sum(float(_squares(factors)[number]) for factors in found.values())
+            right = math.isclose(norm, covered, rel_tol=1e-2, abs_tol=1e-30)
+            if not right or covered < ENOUGH * sum(squares):
+                return False
+        return True
+
+    # -- from gradients of single windows ----------------------------------------------
+
+    def _by_windows(self, parameters: Tensors, batch: Batch) -> Tensor:
+        point = tuple(map(constant, parameters))
+        gradients = self._window_gradients(point, batch)
+        flat = [g.reshape(len(g), -1) for g in gradients]
+        rows = flat[0].new_zeros(len(flat[0]), self._dimensions)
+        for place, g in enumerate(flat):  # a count sketch: each number into one bucket
+            signs = self._random_signs(2 * place, (g.shape[1],)).to(g)
+            generator = torch.Generator().manual_seed(self._seed * 2**20 + 2 * place + 1)
+            shape, cpu = (g.shape[1],), torch.device("cpu")
+            bucket = draw_integers(self._dimensions, shape, generator, cpu)
+            rows.index_add_(1, bucket.to(g.device), g * signs)
+        return rows
+
+
+def _squares(factors: WindowFactors) -> Tensor:
+    """Return ‖G‖² of each window's gradient G = Σ_t δ_t x_tᵀ."""
+    inputs, deltas = factors
+    if inputs.shape[1] == 1:
+        return inputs.square().sum(dim=(1, 2)) * deltas.square().sum(dim=(1, 2))
+    parts = zip(inputs.split(PASS_WINDOWS // 8), deltas.split(PASS_WINDOWS // 8))
+    squares = [(d.transpose(1, 2) @ x).square().sum(dim=(1, 2)) for x, d in parts]
+    return torch.cat(squares)

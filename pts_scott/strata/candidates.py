@@ -1,0 +1,49 @@
+"""Candidate policies: strata that may be worth drawing from, for windows of any kind."""
+
+from __future__ import annotations
+
+from pts_scott.data.offsets import step_days
+from pts_scott.data.window_index import WindowIndex
+from pts_scott.strata.calendar import Calendar, default_stratifier
+from pts_scott.strata.learned import Learned
+from pts_scott.strata.policies import BySeries
+from pts_scott.strata.policy import Policy
+
+MAX_SERIES = 256  # beyond, a probe has too few windows of each
+
+
+def candidate_policies(
+    windows: WindowIndex, given: Policy | None, batch_size: int
+) -> dict[str, Policy]:
+    """Return the policies to compare, by label.
+
+    Parameters
+    ----------
+    windows
+        The index.
+    given
+        The user's policy; None for none.
+    batch_size
+        M. Strata that share an M-th of a sample gain less, so learned ones are fewer.
+    """
+    offset = windows.series.timeline.offset
+    days, series = step_days(offset), len(windows.series.item_ids)
+    policies: list[Policy] = [] if given is None else [given]
+    if 2 <= series <= MAX_SERIES:
+        policies.append(BySeries())
+        if days < 7 and 2 * series <= MAX_SERIES:
+            policies.append(BySeries() * Calendar(["weekend"]))
+    if days < 1:
+        policies.append(Calendar(["hour"]))
+    policies += [default_stratifier(offset), Learned(learned_strata(batch_size))]
+    return {label(policy): policy for policy in policies}
+
+
+def learned_strata(batch_size: int) -> int:
+    """Return how many learned strata suit a mini-batch of M windows."""
+    return 32 if batch_size == 1 else min(32, max(8, batch_size // 2))
+
+
+def label(policy: Policy) -> str:
+    """Return the name of a policy in tables and sentences."""
+    return str(policy).replace("Stratifier.", "")

@@ -1,0 +1,200 @@
+"""Cheap features of windows, by which learned strata are described.
+
+Features of many contexts come from running sums over the series, so that a window costs
+the same however long its context is; `context_features` computes them from the contexts
+themselves. Missing and padded values count as zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from pts_scott.data.offsets import step_days
+from pts_scott.data.window_index import WindowIndex
+from pts_scott.strata.calendar import CALENDAR_PARTS
+
+CONTEXT = ("level", "spread", "last value", "recent values", "zeros")
+SERIES = ("series level", "series spread", "series change")
+CALENDAR = ("hour", "weekday", "day", "month")
+
+CONSTANT = 1e-4  # of the level; a smaller spread may be rounding
+MAX_SUMMED = 2**24  # values up to which running sums are kept: 0.5 GB
+CHUNK = 2**14  # windows whose contexts are read at once where they are not
+
+
+def context_features(contexts: np.ndarray) -> np.ndarray:
+    """Return the features ``CONTEXT`` of contexts of shape (windows, steps[, dimensions]).
+
+    Level is log(1 + mean |x|); spread is the standard deviation by mean |x|; last value
+    and recent values (the last quarter) are distances from the mean in standard
+    deviations; zeros is their share.
+    """
+    x = np.asarray(contexts, dtype=np.float64)
+    x = x if x.ndim == 2 else x.mean(axis=2)
+    mean = x.mean(axis=1)
+    variance = np.square(x - mean[:, None]).mean(axis=1)
+    recent = x[:, -recent_steps(x.shape[1]) :].mean(axis=1)
+    size, zeros = np.abs(x).mean(axis=1), (x == 0).mean(axis=1)
+    return _features(mean, variance, size, zeros, x[:, -1], recent)
+
+
+def recent_steps(length: int) -> int:
+    """Return how many of the last steps of a context are recent."""
+    return max(1, length // 4)
+
+
+def _features(
+    mean: np.ndarray,
+    variance: np.ndarray,
+    size: np.ndarray,
+    zeros: np.ndarray,
+    last: np.ndarray,
+    recent: np.ndarray,
+) -> np.ndarray:
+    spread = np.sqrt(np.maximum(variance, 0.0))
+    spread = np.where(spread > CONSTANT * size, spread, 0.0)
+    unit = np.where(spread > 0, spread, 1.0)
+    moved = spread > 0
+    columns = (
+        np.log1p(size),
+        spread / np.where(size > 0, size, 1.0),
+        np.where(moved, last - mean, 0.0) / unit,
+        np.where(moved, recent - mean, 0.0) / unit,
+        zeros,
+    )
+    return np.stack(columns, axis=1)
+
+
+class WindowFeatures:
+    """The features of all windows of an index, computed on demand.
+
+    Parameters
+    ----------
+    windows
+        The index.
+
+    Attributes
+    ----------
+    names
+        The names of the features, in order.
+    """
+
+    def __init__(self, windows: WindowIndex) -> None:
+        self._windows = windows
+        self._moments = _calendar(windows.series.timeline.moments)
+        days = step_days(windows.series.timeline.offset)
+        self._usable = [CALENDAR_PARTS[name].max_days > days for name in CALENDAR]
+        parts = [n for n, use in zip(CALENDAR, self._usable, strict=True) if use]
+        self.names = (*CONTEXT, *SERIES, *parts)
+        values = windows.series.values
+        self._sums = _RunningSums(windows) if len(values) <= MAX_SUMMED else None
+        self.series = _series_features(windows)
+
+    def at(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the features of some windows, of shape (windows, features)."""
+        series, rows = self._windows.rows(numbers)
+        parts = (
+            self._contexts(numbers),
+            self.series[series],
+            self._moments[rows][:, self._usable],
+        )
+        return np.concatenate(parts, axis=1).astype(np.float32)
+
+    def _contexts(self, numbers: np.ndarray) -> np.ndarray:
+        if self._sums is not None:
+            return self._sums.features(numbers)
+        chunks = torch.from_numpy(numbers).to(self._windows.device).split(CHUNK)
+        parts = (self._windows.contexts(chunk).cpu().numpy() for chunk in chunks)
+        return np.concatenate([context_features(part) for part in parts])
+
+
+def instance_features(
+    instance: Mapping[str, Any], moment: pd.Timestamp, series: np.ndarray, names: Any
+) -> np.ndarray:
+    """Return the features of one instance, in the order of ``names``."""
+    context = np.nan_to_num(np.asarray(instance["past_target"], dtype=np.float32))
+    known = dict(zip(CONTEXT, context_features(context[None])[0], strict=True))
+    known |= dict(zip(SERIES, series, strict=True))
+    known |= dict(zip(CALENDAR, _calendar(pd.DatetimeIndex([moment]))[0], strict=True))
+    return np.array([known[name] for name in names], dtype=np.float32)
+
+
+def _calendar(moments: pd.DatetimeIndex) -> np.ndarray:
+    columns = [np.asarray(CALENDAR_PARTS[name].read(moments)) for name in CALENDAR]
+    return np.stack(columns, axis=1).astype(np.float64)
+
+
+class _RunningSums:
+    """Sums over any stretch of a series, as differences of running sums."""
+
+    def __init__(self, windows: WindowIndex) -> None:
+        store = windows.series
+        self._windows = windows
+        self._length = windows.context_length
+        values = np.nan_to_num(store.values.cpu().numpy().astype(np.float64))
+        self._x = values if values.ndim == 1 else values.mean(axis=1)
+        self._begins = store.begins.cpu().numpy()
+        ends = self._begins + store.lengths.cpu().numpy()
+        total = _running(self._x)
+        mean = (total[ends] - total[self._begins]) / np.maximum(ends - self._begins, 1)
+        # Squares are of the distance from the series' mean: others would cancel.
+        marks = np.zeros(len(self._x) + 1)
+        np.add.at(marks, self._begins, mean)
+        np.subtract.at(marks, ends, mean)
+        centre = marks.cumsum()[:-1]
+        self._centre = centre[np.minimum(self._begins, len(centre) - 1)]
+        centred = self._x - centre
+        self._sum, self._square = _running(centred), _running(np.square(centred))
+        self._size, self._zeros = _running(np.abs(self._x)), _running(self._x == 0)
+
+    def features(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the features ``CONTEXT`` of some windows."""
+        windows, length = self._windows, self._length
+        series, starts = windows.locate(torch.from_numpy(numbers).to(windows.device))
+        series = series.cpu().numpy()
+        first = self._begins[series]
+        end = first + starts.cpu().numpy() - windows.lead_time
+        begin = np.maximum(first, end - length)
+        recent = np.maximum(first, end - recent_steps(length))
+        centre, padded = self._centre[series], length - (end - begin)
+
+        def mean(sums: np.ndarray) -> np.ndarray:
+            return (sums[end] - sums[begin]) / length
+
+        # A padded step is zero, which is −centre from the series' mean.
+        shift = mean(self._sum) - padded / length * centre
+        square = mean(self._square) + padded / length * centre**2
+        steps = recent_steps(length)
+        some = self._sum[end] - self._sum[recent] + (end - recent) * centre
+        return _features(
+            shift + centre,
+            square - shift**2,
+            mean(self._size),
+            mean(self._zeros) + padded / length,
+            self._x[np.maximum(end - 1, first)],
+            some / steps,
+        )
+
+
+def _running(values: np.ndarray) -> np.ndarray:
+    """Return the sum of all values before each row, and of all."""
+    return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
+
+
+def _series_features(windows: WindowIndex) -> np.ndarray:
+    """Return level, spread and mean change of each series, of shape (series, 3)."""
+    store = windows.series
+    rows = np.zeros((len(store.item_ids), len(SERIES)))
+    values, lengths = store.values, store.lengths.cpu().tolist()
+    for place, begin in enumerate(store.begins.cpu().tolist()):
+        part = values[begin : begin + lengths[place]].cpu().numpy().astype(np.float64)
+        part = np.nan_to_num(part if part.ndim == 1 else part.mean(axis=1))
+        size = np.abs(part).mean() or 1.0
+        change = np.abs(np.diff(part)).mean() if len(part) > 1 else 0.0
+        rows[place] = np.log1p(size), part.std() / size, change / size
+    return rows

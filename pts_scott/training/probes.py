@@ -1,0 +1,334 @@
+"""Probes: measurements of gradients along a run, and the samplers that they lead to."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pts_scott.data.window_index import WindowIndex
+from pts_scott.diagnostics.allocation_variance import (
+    control_variate_variance,
+    uniform_variance,
+)
+from pts_scott.diagnostics.gradient_sketches import GradientSketches
+from pts_scott.diagnostics.sampler_choice import (
+    REFERENCE_WINDOWS,
+    Finding,
+    Layout,
+    Measured,
+    SamplerChoice,
+)
+from pts_scott.engine.losses import Losses
+from pts_scott.engine.processes import Processes
+from pts_scott.errors import ScottWarning
+from pts_scott.method.methods import Method
+from pts_scott.method.objective import Objective
+from pts_scott.method.protocol import Counters, Tensors
+from pts_scott.strata.partition import Strata
+from pts_scott.strata.policies import Single
+from pts_scott.training.probe_schedule import ProbeSchedule
+
+UNIFORM = "uniform"
+POOL_PER_DRAW = 8  # windows sorted into learned strata, for each that will be drawn
+MIN_POOL, MAX_POOL = 2**14, 2**21
+CHANGED_PART = 4  # one in so many windows is measured twice, for a control variate
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A sampler, and why it is used; a plain value that checkpoints hold.
+
+    Parameters
+    ----------
+    step
+        The step from which on it is used.
+    label, allocation
+        The partition and its allocation; the label is "uniform" for uniform samples.
+    reason
+        One sentence.
+    learned
+        What the policy learned from gradients.
+    shares, order
+        The layout of the strata; None for uniform samples.
+    pool
+        The state of the generator that draws the windows to sort; None for all windows.
+    pool_size
+        How many it draws.
+    """
+
+    step: int
+    label: str
+    allocation: str
+    reason: str
+    learned: list[dict[str, Any]]
+    shares: Tensor | None = None
+    order: Tensor | None = None
+    pool: Tensor | None = None
+    pool_size: int = 0
+
+    @property
+    def sampler(self) -> str:
+        """Name of the sampler in the history."""
+        if self.label == UNIFORM:
+            return UNIFORM
+        return f"{self.label}, {self.allocation}"
+
+
+class Probes:
+    """Measures gradients at scheduled steps, and adapts the method's sampler.
+
+    Parameters
+    ----------
+    losses, windows
+        The network, and the windows that it is trained on.
+    method
+        The method whose sampler is adapted.
+    choice
+        The candidate partitions. A method that chooses compares them; another has one.
+    allocation
+        The allocation of a method that does not choose.
+    sketches
+        Measures gradients.
+    schedule
+        When to measure, and how many windows.
+    objective
+        The weights of the windows in the loss; None if each counts alike.
+    generator
+        Draws the windows that are measured.
+    """
+
+    def __init__(
+        self,
+        losses: Losses,
+        windows: WindowIndex,
+        method: Method,
+        choice: SamplerChoice,
+        allocation: str,
+        sketches: GradientSketches,
+        schedule: ProbeSchedule,
+        objective: Objective | None,
+        generator: torch.Generator,
+    ) -> None:
+        self._losses, self._windows, self._method = losses, windows, method
+        self._choice, self._allocation = choice, allocation
+        self._sketches, self._schedule = sketches, schedule
+        self._objective, self._generator = objective, generator
+        self._due = schedule.next_after(0)
+        self._earlier: Tensors | None = None
+        #: What was used from which step on, and the last comparison.
+        self.choices: list[Choice] = []
+        self.findings: list[Finding] = []
+        #: Variance of a gradient's change in one outer loop, by that of the gradient.
+        self.change = math.nan
+        self.seconds = 0.0
+        self.strata: Strata | None = None
+        self._sorted: tuple[Choice, Strata] | None = None
+
+    @property
+    def control_variate(self) -> float:
+        """Variance of SCott at its best anchor, relative to uniform; NaN if unknown."""
+        best = min((f.best[1].value for f in self.findings), default=1.0)
+        return control_variate_variance(min(best, 1.0), self.change)
+
+    @property
+    def sampler(self) -> str:
+        """Name of the sampler that is used now."""
+        return self.choices[-1].sampler if self.choices else UNIFORM
+
+    def before_loop(
+        self, counters: Counters, allows: Any, processes: Processes, length: int
+    ) -> None:
+        """Probe if one is due, before an outer loop of about ``length`` steps.
+
+        Parameters
+        ----------
+        counters
+            Of the run; gradients are counted there.
+        allows
+            Returns whether the budget allows so many gradients.
+        processes
+            The processes that train together; the choice of the first one counts.
+        length
+            Steps of an outer loop.
+        """
+        if counters.steps >= self._due:
+            self._probe(counters, allows, processes)
+        elif self._method.chooses_strata and counters.steps + length >= self._due:
+            # For the change of gradients since one outer loop ago.
+            self._earlier = tuple(
+                p.detach().clone() for p in self._losses.trainable().values()
+            )
+
+    def _probe(self, counters: Counters, allows: Any, processes: Processes) -> None:
+        began = time.perf_counter()
+        step = counters.steps
+        self._due = self._schedule.next_after(step)
+        count = self._schedule.windows(step)
+        if not count or not allows(2 * count):
+            return
+        choice = self._decide(counters, count)
+        choice = processes.gather(choice)[0]
+        if choice is not None:
+            self._use(choice)
+            self.choices.append(choice)
+        self._earlier = None
+        self.seconds += time.perf_counter() - began
+
+    def _decide(self, counters: Counters, count: int) -> Choice | None:
+        """Measure, and return what to use from now on; None to leave it as it is."""
+        measured = self._measure(counters, count)
+        if measured is None:
+            return None
+        step = counters.steps
+        if not self._method.chooses_strata:
+            (label,) = self._choice.policies
+            reason = f"the spread of {len(measured.numbers)} gradients was measured"
+            return self._fitted(step, label, self._allocation, reason, measured)
+        reference = self._windows.draw(REFERENCE_WINDOWS, self._generator).cpu().numpy()
+        self.findings = self._choice.compare(measured, reference)
+        gains = [f for f in self.findings if f.best[1].is_gain]
+        current = self.choices[-1].label if self.choices else UNIFORM
+        if not gains:  # what is used stays, unless it does harm
+            gains = [f for f in self.findings if f.label == current and f.best[1].value < 1]
+        if not gains:
+            lowest = min((f.best[1].value for f in self.findings), default=math.nan)
+            reason = (
+                f"no strata reduce the variance of {count} measured gradients beyond "
+                f"doubt (the best to {lowest:.2f} of uniform)"
+            )
+            return Choice(step, UNIFORM, "", reason, [])
+        best = min(gains, key=lambda finding: finding.best[1].value)
+        allocation, variance = best.best
+        reason = (
+            f"they reduce the variance of a mini-batch to {variance.value:.2f} ± "
+            f"{variance.standard_error:.2f} of uniform, on windows they were not fitted to"
+        )
+        return self._fitted(step, best.label, allocation, reason, measured)
+
+    def _measure(self, counters: Counters, count: int) -> Measured | None:
+        """Measure the gradients of uniform windows; None if most are not finite."""
+        numbers = self._windows.draw(count, self._generator)
+        sketches = self._sketches(self._windows, numbers)
+        counters.gradients += count
+        counters.probe_gradients += count
+        self._measure_change(counters, numbers, sketches)
+        finite = sketches.isfinite().all(dim=1)
+        if not bool(finite.all()):
+            warnings.warn(
+                f"{int((~finite).sum())} of {count} gradients probed at step "
+                f"{counters.steps} are not finite and are left out"
+                + ("" if finite.sum() > count / 2 else ", so the sampler stays as it is")
+                + ".",
+                ScottWarning,
+                stacklevel=2,
+            )
+            if finite.sum() <= count / 2:
+                return None
+        if self._objective is not None:
+            factors = self._objective.weights(numbers.cpu().numpy())
+            sketches = sketches * torch.from_numpy(factors)[:, None]
+        measured = Measured(numbers.cpu().numpy(), sketches)
+        return measured.part(torch.nonzero(finite)[:, 0])
+
+    def _measure_change(
+        self, counters: Counters, numbers: Tensor, sketches: Tensor
+    ) -> None:
+        """Measure how far gradients changed in one outer loop: δ of a control variate."""
+        if self._earlier is None:
+            return
+        few = numbers[: max(2, len(numbers) // CHANGED_PART)]
+        earlier = self._sketches.at(self._earlier, self._windows, few)
+        counters.gradients += len(few)
+        counters.probe_gradients += len(few)
+        base = uniform_variance(sketches[: len(few)])
+        change = uniform_variance(sketches[: len(few)] - earlier)
+        self.change = change / base if base > 0 else math.nan
+
+    def _fitted(
+        self, step: int, label: str, allocation: str, reason: str, measured: Measured
+    ) -> Choice:
+        """Return the choice of a partition, with layout and what it learned."""
+        policy = self._choice.policies[label]
+        if not policy.needs_gradients:
+            strata = self._choice.strata(label)
+            layout = self._choice.layout(strata, measured, allocation)
+            return Choice(step, label, allocation, reason, [], *layout)
+        rows = measured.sketches.numpy()
+        fitted = policy.fit_gradients(self._windows, measured.numbers, rows)
+        state = self._generator.get_state()
+        draws = (min(self._due, 2**31) - step) * self._method.step_windows
+        size = int(min(max(POOL_PER_DRAW * draws, MIN_POOL), MAX_POOL))
+        learned = fitted.learned_state()
+        choice = Choice(
+            step, label, allocation, reason, learned, pool=state, pool_size=size
+        )
+        strata = self._strata_of(choice, fitted)
+        layout = self._choice.layout(strata, measured, allocation)
+        choice = replace(choice, shares=layout.shares, order=layout.order)
+        self._sorted = choice, strata
+        return choice
+
+    def _use(self, choice: Choice) -> None:
+        """Make the method draw by a choice."""
+        if choice.label == UNIFORM:
+            strata = Single().stratify(self._windows)
+            layout = Layout(strata.weights, torch.arange(1))
+        else:
+            if self._sorted is not None and self._sorted[0] is choice:
+                strata = self._sorted[1]
+            else:
+                policy = self._choice.policies[choice.label]
+                strata = self._strata_of(choice, policy.with_learned(choice.learned))
+            assert choice.shares is not None
+            assert choice.order is not None
+            layout = Layout(choice.shares, choice.order)
+        self.strata = strata
+        self._method.reallocate(strata, *layout)
+
+    def _strata_of(self, choice: Choice, policy: Any) -> Strata:
+        if not choice.learned:
+            return self._choice.strata(choice.label)
+        if choice.pool_size >= len(self._windows):
+            return Strata.of_pool(policy, self._windows)
+        assert choice.pool is not None
+        self._generator.set_state(choice.pool)
+        drawn = self._windows.draw(choice.pool_size, self._generator)
+        pool = np.unique(drawn.cpu().numpy())
+        return Strata.of_pool(policy, self._windows, pool)
+
+    def report(self) -> str:
+        """Return what was used when and why, one sentence per choice."""
+        lines = ["From step 0: uniform mini-batches, until gradients are measured."]
+        for choice in self.choices:
+            name = "uniform mini-batches" if choice.label == UNIFORM else choice.sampler
+            lines.append(f"From step {choice.step}: {name}: {choice.reason}.")
+        if not math.isnan(self.change):
+            lines.append(
+                f"A control variate would have {self.control_variate:.2f} of the variance "
+                "of uniform mini-batches at the same cost, at its best anchor."
+            )
+        return "\n".join(lines)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next samples and probes depend on."""
+        return {
+            "due": self._due,
+            "seconds": self.seconds,
+            "choices": [vars(choice) for choice in self.choices],
+            "earlier": self._earlier,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state; before the method's own state is loaded."""
+        self._due, self.seconds = state["due"], state["seconds"]
+        self.choices = [Choice(**choice) for choice in state["choices"]]
+        self._earlier = state["earlier"]
+        if self.choices:
+            self._use(self.choices[-1])
