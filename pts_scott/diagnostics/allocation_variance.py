@@ -7,9 +7,10 @@ and a window counts r_i/n with r_i = w_i/a_i. With s_i the mean of ‖g‖² in 
 
     Σ_i w_i r_i s_i − (1/n) Σ_k ‖Σ_i p_ki r_i μ_i‖².
 
-Uniform mini-batches have one stratum: s − ‖μ‖². For n = 1 it is the variance of importance
-sampling; if every stratum fills whole n-ths, that of stratified sampling. Gradients are
-given by sketches, rows of shape (windows, dimensions), in whose space all of it is exact.
+Uniform mini-batches have one stratum: s − ‖μ‖². For n = 1 it is the variance of
+importance sampling; if every stratum fills whole n-ths, that of stratified sampling.
+Gradients are given by sketches, rows of shape (windows, dimensions), in whose space all
+of this is exact.
 """
 
 from __future__ import annotations

@@ -20,6 +20,8 @@ from pts_scott.diagnostics.linear_maps import (
     Map,
     RecordLinear,
     WindowFactors,
+    projections,
+    squared_norms,
     window_factors,
 )
 from pts_scott.diagnostics.window_gradients import WindowGradients
@@ -56,7 +58,7 @@ class GradientSketches:
         self._parameters: Tensors = tuple(losses.trainable().values())
         self._window_gradients = WindowGradients(losses)
         self._is_linear: bool | None = None
-        self._signs: dict[tuple[int, int], Tensor] = {}
+        self._signs: dict[tuple[int, tuple[int, ...]], Tensor] = {}
 
     def is_linear(self, windows: WindowIndex) -> bool:
         """Return whether the linear maps carry most of a gradient, measured once."""
@@ -92,10 +94,15 @@ class GradientSketches:
 
     def _by_factors(self, parameters: Tensors, batch: Batch) -> Tensor:
         parts = []
-        for (weight, bias), factors in self._factors(parameters, batch).items():
-            place = weight if weight is not None else bias
-            assert place is not None
-            parts.append(self._project(place, factors))
+        for map, factors in self._factors(parameters, batch).items():
+            stream = 3 * (map[0] if map[0] is not None else map[1] or 0)
+            inputs, deltas = factors
+            signs = (
+                self._signs_of(stream, (inputs.shape[-1], self._dimensions), inputs),
+                self._signs_of(stream + 1, (deltas.shape[-1], self._dimensions), inputs),
+                self._signs_of(stream + 2, (self._dimensions,), inputs),
+            )
+            parts.append(projections(map, factors, *signs))
         return torch.stack(parts).sum(dim=0) / math.sqrt(self._dimensions)
 
     def _factors(self, parameters: Tensors, batch: Batch) -> dict[Map, WindowFactors]:
@@ -110,19 +117,11 @@ class GradientSketches:
             losses = self._losses(batch)
         return window_factors(losses, recorded.calls)
 
-    def _project(self, place: int, factors: WindowFactors) -> Tensor:
-        """Return u_rᵀ G s_r of each window's gradient G, for random signs u_r and s_r."""
-        inputs, deltas = factors
-        left = inputs @ self._sign(2 * place, inputs)
-        right = deltas @ self._sign(2 * place + 1, deltas)
-        return (left * right).sum(dim=1)
-
-    def _sign(self, stream: int, like: Tensor) -> Tensor:
-        size = like.shape[-1]
-        if (stream, size) not in self._signs:
-            signs = self._random_signs(stream, (size, self._dimensions))
-            self._signs[stream, size] = signs.to(like)
-        return self._signs[stream, size]
+    def _signs_of(self, stream: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """Return random signs, the same at every call."""
+        if (stream, shape) not in self._signs:
+            self._signs[stream, shape] = self._random_signs(stream, shape).to(like)
+        return self._signs[stream, shape]
 
     def _random_signs(self, stream: int, shape: tuple[int, ...]) -> Tensor:
         generator = torch.Generator().manual_seed(self._seed * 2**20 + stream)
@@ -144,15 +143,11 @@ class GradientSketches:
             point = tuple(map(constant, self._parameters))
             few = {name: values[:CHECKED_WINDOWS] for name, values in batch.items()}
             exact = self._window_gradients(point, few)
+        norms = [squared_norms(map, factors) for map, factors in found.items()]
         for number in range(min(CHECKED_WINDOWS, len(numbers))):
             squares = [float(g[number].double().square().sum()) for g in exact]
-            covered = sum(
-                squares[place]
-                for call in found
-                for place in call
-                if place is not None
-            )
-            norm = sum(float(_squares(factors)[number]) for factors in found.values())
+            covered = sum(squares[p] for map in found for p in map if p is not None)
+            norm = sum(float(own[number]) for own in norms)
             right = math.isclose(norm, covered, rel_tol=1e-2, abs_tol=1e-30)
             if not right or covered < ENOUGH * sum(squares):
                 return False
@@ -172,13 +167,3 @@ class GradientSketches:
             bucket = draw_integers(self._dimensions, shape, generator, cpu)
             rows.index_add_(1, bucket.to(g.device), g * signs)
         return rows
-
-
-def _squares(factors: WindowFactors) -> Tensor:
-    """Return ‖G‖² of each window's gradient G = Σ_t δ_t x_tᵀ."""
-    inputs, deltas = factors
-    if inputs.shape[1] == 1:
-        return inputs.square().sum(dim=(1, 2)) * deltas.square().sum(dim=(1, 2))
-    parts = zip(inputs.split(PASS_WINDOWS // 8), deltas.split(PASS_WINDOWS // 8))
-    squares = [(d.transpose(1, 2) @ x).square().sum(dim=(1, 2)) for x, d in parts]
-    return torch.cat(squares)

@@ -18,7 +18,6 @@ from torch.overrides import TorchFunctionMode
 
 from pts_scott.method.protocol import Tensors
 
-
 #: The indices of a linear map's weight and bias; None for one that is not trained.
 Map = tuple[int | None, int | None]
 
@@ -59,17 +58,16 @@ class RecordLinear(TorchFunctionMode):
         named = dict(zip(("input", "weight", "bias"), args), **(kwargs or {}))
         weight = self._places.get(id(named["weight"]))
         bias = self._places.get(id(named.get("bias")))
-        if weight is None and bias is None or not result.requires_grad:
+        if (weight is None and bias is None) or not result.requires_grad:
             return result
         self.calls.append(LinearCall(weight, bias, named["input"].detach(), result))
         return result.clone()  # so that no later operation changes y in place
 
 
 class WindowFactors(NamedTuple):
-    """x and δ of one weight and its bias: shapes (M, T, in) and (M, T, out).
+    """x and δ of one linear map: shapes (M, T, in) and (M, T, out).
 
-    A bias counts as one more input that is always 1. T is the number of rows per window,
-    over all calls.
+    T is the number of rows per window, over all calls.
     """
 
     inputs: Tensor
@@ -100,14 +98,49 @@ def window_factors(
     for call, delta in zip(calls, deltas, strict=True):
         if delta is None:
             continue
-        inputs = call.inputs.reshape(windows, -1, call.inputs.shape[-1])
-        if call.weight is None:
-            inputs = inputs[..., :0]
-        if call.bias is not None:
-            inputs = torch.cat([inputs, inputs.new_ones(*inputs.shape[:2], 1)], dim=-1)
-        factors = WindowFactors(inputs, delta.reshape(windows, -1, delta.shape[-1]))
-        found.setdefault((call.weight, call.bias), []).append(factors)
+        inputs, rows = (x.reshape(windows, -1, x.shape[-1]) for x in (call.inputs, delta))
+        found.setdefault((call.weight, call.bias), []).append(WindowFactors(inputs, rows))
     return {
-        places: WindowFactors(*(torch.cat(part, dim=1) for part in zip(*parts)))
+        places: parts[0]
+        if len(parts) == 1
+        else WindowFactors(*(torch.cat(part, dim=1) for part in zip(*parts)))
         for places, parts in found.items()
     }
+
+
+def squared_norms(map: Map, factors: WindowFactors) -> Tensor:
+    """Return the squared norm of each window's gradient in weight and bias."""
+    inputs, deltas = factors
+    weight, bias = map
+    squares = inputs.new_zeros(len(inputs))
+    if weight is not None and inputs.shape[1] == 1:
+        squares += inputs.square().sum(dim=(1, 2)) * deltas.square().sum(dim=(1, 2))
+    elif weight is not None:
+        squares += (deltas.transpose(1, 2) @ inputs).square().sum(dim=(1, 2))
+    if bias is not None:
+        squares += deltas.sum(dim=1).square().sum(dim=1)
+    return squares
+
+
+def projections(
+    map: Map, factors: WindowFactors, left: Tensor, right: Tensor, bias: Tensor
+) -> Tensor:
+    """Return Σ_t (x_t·u + c)(δ_t·s) of each window, for columns u and s, and numbers c.
+
+    With random signs it is a projection of the gradient of weight and bias: uᵀGs of the
+    matrix G = Σ_t x_t δ_tᵀ, and c times the projection of Σ_t δ_t.
+
+    Parameters
+    ----------
+    map
+        Which of weight and bias are trained.
+    factors
+        x and δ.
+    left, right, bias
+        u of shape (in, K), s of shape (out, K), and c of shape (K,).
+    """
+    inputs, deltas = factors
+    total = inputs.new_zeros(1) if map[0] is None else inputs @ left
+    if map[1] is not None:
+        total = total + bias
+    return (total * (deltas @ right)).sum(dim=1)

@@ -194,10 +194,10 @@ class SamplerChoice:
         fitted = policy.fit_gradients(self._windows, fit.numbers, rows)
         numbers = np.concatenate([fit.numbers, judge.numbers, reference])
         codes = fitted.codes_at(self._windows, numbers)
-        found, members = np.unique(codes, return_inverse=True)
+        found, places = np.unique(codes, return_inverse=True)
         if len(found) < 2:
             return None
-        members = torch.from_numpy(members.reshape(-1))
+        members = torch.from_numpy(places.reshape(-1))
         weights = torch.bincount(members).double() / len(members)
         ends = len(fit.numbers), len(fit.numbers) + len(judge.numbers)
         mine, theirs = members[: ends[0]], members[ends[0] : ends[1]]

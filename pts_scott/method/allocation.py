@@ -54,7 +54,9 @@ def check_allocation(allocation: Any) -> Allocation:
         shares[str(label)] = float(share)
     total = sum(shares.values())
     if not math.isclose(total, 1.0, abs_tol=1e-6):
-        raise ArgumentError(f"allocation: the shares sum to {total:g}; they must sum to 1.")
+        raise ArgumentError(
+            f"allocation: the shares sum to {total:g}; they must sum to 1."
+        )
     return shares
 
 

@@ -19,7 +19,7 @@ from pts_scott.errors import NotFittedError, StratificationError
 from pts_scott.strata.codes import Codes, item_id_of
 from pts_scott.strata.leaf_labels import leaf_labels
 from pts_scott.strata.policy import Policy, strata_count
-from pts_scott.strata.window_features import SERIES, WindowFeatures, instance_features
+from pts_scott.strata.window_features import WindowFeatures, instance_features
 
 LEAF_WINDOWS = 8  # measured windows that a leaf has at least
 DIRECTIONS = 8  # principal directions of the sketches that the tree is fitted to
@@ -55,7 +55,7 @@ class Learned(Policy):
         strata: int,
         seed: int = 0,
         names: Sequence[str] | None = None,
-        nodes: Sequence[Sequence[float]] | None = None,
+        nodes: Sequence[Sequence[float]] | np.ndarray | None = None,
         series: Mapping[str, Sequence[float]] | None = None,
     ) -> None:
         self.strata = strata_count("strata", strata)

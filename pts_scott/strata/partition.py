@@ -128,8 +128,9 @@ class Strata:
 
     def members(self, windows: np.ndarray) -> np.ndarray:
         """Return the stratum of each window; −1 for one of a code that has none."""
-        total = combine([Codes(windows=codes) for codes in self._factor_codes(windows)])
-        codes = total.windows
+        parts = [Codes(windows=codes) for codes in self._factor_codes(windows)]
+        codes = combine(parts).windows
+        assert codes is not None
         places = np.searchsorted(self.codes, codes)
         places[places == len(self.codes)] = 0
         return np.where(self.codes[places] == codes, places, -1)

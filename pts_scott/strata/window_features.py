@@ -28,7 +28,7 @@ CHUNK = 2**14  # windows whose contexts are read at once where they are not
 
 
 def context_features(contexts: np.ndarray) -> np.ndarray:
-    """Return the features ``CONTEXT`` of contexts of shape (windows, steps[, dimensions]).
+    """Return the features ``CONTEXT`` of contexts: (windows, steps) or with dimensions.
 
     Level is log(1 + mean |x|); spread is the standard deviation by mean |x|; last value
     and recent values (the last quarter) are distances from the mean in standard
@@ -155,10 +155,10 @@ class _RunningSums:
     def features(self, numbers: np.ndarray) -> np.ndarray:
         """Return the features ``CONTEXT`` of some windows."""
         windows, length = self._windows, self._length
-        series, starts = windows.locate(torch.from_numpy(numbers).to(windows.device))
-        series = series.cpu().numpy()
+        located = windows.locate(torch.from_numpy(numbers).to(windows.device))
+        series, starts = (part.cpu().numpy() for part in located)
         first = self._begins[series]
-        end = first + starts.cpu().numpy() - windows.lead_time
+        end = first + starts - windows.lead_time
         begin = np.maximum(first, end - length)
         recent = np.maximum(first, end - recent_steps(length))
         centre, padded = self._centre[series], length - (end - begin)

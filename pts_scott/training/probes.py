@@ -196,7 +196,9 @@ class Probes:
         gains = [f for f in self.findings if f.best[1].is_gain]
         current = self.choices[-1].label if self.choices else UNIFORM
         if not gains:  # what is used stays, unless it does harm
-            gains = [f for f in self.findings if f.label == current and f.best[1].value < 1]
+            gains = [
+                f for f in self.findings if f.label == current and f.best[1].value < 1
+            ]
         if not gains:
             lowest = min((f.best[1].value for f in self.findings), default=math.nan)
             reason = (
@@ -208,7 +210,7 @@ class Probes:
         allocation, variance = best.best
         reason = (
             f"they reduce the variance of a mini-batch to {variance.value:.2f} ± "
-            f"{variance.standard_error:.2f} of uniform, on windows they were not fitted to"
+            f"{variance.standard_error:.2f} of uniform, on windows not used to find them"
         )
         return self._fitted(step, best.label, allocation, reason, measured)
 
@@ -311,8 +313,8 @@ class Probes:
             lines.append(f"From step {choice.step}: {name}: {choice.reason}.")
         if not math.isnan(self.change):
             lines.append(
-                f"A control variate would have {self.control_variate:.2f} of the variance "
-                "of uniform mini-batches at the same cost, at its best anchor."
+                f"A control variate would have {self.control_variate:.2f} of the "
+                "variance of uniform mini-batches at the same cost, at its best anchor."
             )
         return "\n".join(lines)
 

@@ -42,7 +42,11 @@ class RunAssembly:
     """
 
     def __init__(
-        self, trainer: ScottTrainer, losses: Losses, windows: WindowIndex, output: str
+        self,
+        trainer: ScottTrainer,
+        losses: Losses,
+        windows: WindowIndex,
+        output: str = "last",
     ) -> None:
         self._trainer, self._losses, self._windows = trainer, losses, windows
         self._output = output
@@ -173,5 +177,9 @@ class RunAssembly:
 def _plain(numbers: dict[str, Any]) -> dict[str, Any]:
     """Return hyperparameters with a table of shares as text."""
     allocation = numbers["allocation"]
-    text = allocation if allocation is None or isinstance(allocation, str) else str(allocation)
+    text = (
+        allocation
+        if allocation is None or isinstance(allocation, str)
+        else str(allocation)
+    )
     return {**numbers, "allocation": text}

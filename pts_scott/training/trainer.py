@@ -26,10 +26,7 @@ from pts_scott._utils.rng import fresh_seed, isolated_rng
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.model_checks import check_model
-from pts_scott.errors import (
-    ArgumentError,
-    about_validation_data,
-)
+from pts_scott.errors import ArgumentError, about_validation_data
 from pts_scott.method.hyperparameters import Hyperparameters
 from pts_scott.method.methods import METHODS
 from pts_scott.method.objective import check_objective
@@ -52,6 +49,7 @@ from pts_scott.training.threads import thread_limit
 from pts_scott.training.trainer_checks import (
     check_coefficient,
     check_compile,
+    check_ends,
     check_gamma,
     check_inputs,
     check_sampling,
@@ -191,10 +189,8 @@ class ScottTrainer(Configured):
     Examples
     --------
     >>> trainer = ScottTrainer(epochs=20, seed=1)
-    >>> estimator = SimpleFeedForwardEstimator(        # doctest: +SKIP
-    ...     freq="h", prediction_length=24, context_length=72, trainer=trainer
-    ... )
-    >>> predictor = estimator.train(dataset)           # doctest: +SKIP
+    >>> estimator = SimpleFeedForwardEstimator("h", 24, trainer=trainer)  # doctest: +SKIP
+    >>> predictor = estimator.train(dataset)                              # doctest: +SKIP
     """
 
     @named_arguments
@@ -260,11 +256,7 @@ class ScottTrainer(Configured):
             real_number, "time_budget", time_budget, exclusive=True
         )
         self.gradient_budget = optional(whole_number, "gradient_budget", gradient_budget)
-        if self.epochs is None and not (self.time_budget or self.gradient_budget):
-            raise ArgumentError(
-                "epochs=None needs a time_budget or a gradient_budget, or training "
-                "would never end."
-            )
+        check_ends(self.budget)
         self.output = one_of("output", output, ("auto", "last", "sampled", "best"))
         self.clip_gradient = optional(
             real_number, "clip_gradient", clip_gradient, exclusive=True
@@ -283,20 +275,16 @@ class ScottTrainer(Configured):
         self.skip_limit = whole_number("skip_limit", skip_limit)
         # These callbacks have state, which a second run resets.
         self._fresh = [
-            (callback, copy.deepcopy(vars(callback)))
-            for callback in self._lightning_options.callbacks
-            if isinstance(callback, EarlyStopping | Checkpoint)
+            (c, copy.deepcopy(vars(c)))
+            for c in self._lightning_options.callbacks
+            if isinstance(c, EarlyStopping | Checkpoint)
         ]
         self._history = History()
         self._report = ""
         self.strata: Strata | None = None
-        self.stratify_seconds = 0.0
-        self.checkpoint_seconds = 0.0
-        self.self_check_seconds = 0.0
-        self.compiled = False
+        self.stratify_seconds = self.checkpoint_seconds = self.self_check_seconds = 0.0
+        self.compiled = self.interrupted = self.gave_up = False
         self.compile_fallback: str | None = None
-        self.interrupted = False
-        self.gave_up = False
         self.lightning: pl.Trainer | None = None
 
     @property
@@ -306,7 +294,7 @@ class ScottTrainer(Configured):
 
     @property
     def compile_seconds(self) -> float:
-        """Seconds that compilation took in the last run."""
+        """Seconds that compilation took."""
         return self._history.compile_seconds
 
     def report(self) -> str:

@@ -21,6 +21,7 @@ from pts_scott.errors import ArgumentError, DataError
 from pts_scott.method.allocation import Allocation, check_allocation
 from pts_scott.method.methods import METHODS
 from pts_scott.strata.policy import Policy
+from pts_scott.training.budget import Budget
 
 #: Lightning's names for passes in half precision.
 MIXED = ("16-mixed", "bf16-mixed")
@@ -42,9 +43,7 @@ DECIDED_HERE = {
 }
 
 
-def check_inputs(
-    network: Any, windows: Any, validation: Any, output: str
-) -> None:
+def check_inputs(network: Any, windows: Any, validation: Any, output: str) -> None:
     """Raise if there is nothing to train, or nothing to choose the best by."""
     if not isinstance(network, torch.nn.Module):
         raise ArgumentError(
@@ -181,6 +180,15 @@ def lightning_accelerator(device: torch.device) -> str:
 def optional(check: Callable[..., Any], name: str, value: Any, **limits: Any) -> Any:
     """Check a value that may be None."""
     return None if value is None else check(name, value, **limits)
+
+
+def check_ends(budget: Budget) -> None:
+    """Raise if nothing would end a run."""
+    if budget.steps is None and budget.seconds is None and budget.gradients is None:
+        raise ArgumentError(
+            "epochs=None needs a time_budget or a gradient_budget, or training would "
+            "never end."
+        )
 
 
 def check_gamma(gamma: Any) -> float | None:

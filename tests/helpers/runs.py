@@ -14,7 +14,11 @@ from helpers.series import wave_windows
 from helpers.training import QUIET, TinyNetwork, quiet_trainer, tiny_network
 from pts_scott import Checkpoints, ScottTrainer, Stratifier
 
-CLOCK_COLUMNS = ["seconds", "compile_seconds"]  # of the history; they vary between runs
+CLOCK_COLUMNS = [
+    "seconds",
+    "compile_seconds",
+    "probe_seconds",
+]  # of the history; they vary between runs
 
 
 def fit_tiny_network(

@@ -12,6 +12,13 @@ from helpers.series import wave_windows
 from pts_scott import ScottTrainer, Stratifier
 from pts_scott._utils.rng import Generators
 
+#: The paper's settings, which are not the defaults.
+PAPER: dict[str, Any] = {
+    "method": "scott",
+    "optimizer": "sgd",
+    "output": "last",
+    "clip_gradient": None,
+}
 QUIET: dict[str, Any] = {"enable_progress_bar": False}
 
 #: Optimizers by name, without fused kernels.
@@ -25,8 +32,9 @@ RATE, DECAY, BATCH, STEPS = 0.02, 1e-3, 4, 25  # of `fit_waves` and `plain_loop`
 
 
 def quiet_trainer(**kwargs: Any) -> ScottTrainer:
-    """Make a trainer with few steps, a seed, no progress bar and nothing compiled."""
+    """Make a quiet trainer of the paper's method with few steps, nothing compiled."""
     settings: dict[str, Any] = {
+        **PAPER,
         "epochs": 1,
         "num_batches_per_epoch": 20,
         "anchor_batch_size": 16,  # the few strata of small data, well above a mini-batch
