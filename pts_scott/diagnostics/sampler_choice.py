@@ -179,6 +179,8 @@ class SamplerChoice:
         shares = weights
         if allocation == "spread":
             shares = spread_shares(weights, moments.spread(self._size))
+        elif allocation == "equal":
+            shares = torch.full_like(weights, 1 / len(weights))
         return Layout(shares, moments.order(weights / shares))
 
     def _judge(
