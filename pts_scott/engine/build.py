@@ -111,7 +111,7 @@ def _executing_engine(
     processes: Processes | None,
 ) -> EagerEngine:
     shared: dict[str, Any] = {
-        "uses_snapshot": method.uses_anchor,
+        "uses_snapshot": method.uses_snapshot,
         "clip_gradient": options.clip_gradient,
     }
     common = (gradients, gather, counters)
@@ -123,6 +123,7 @@ def _executing_engine(
         and fits_one_pass(method.step_windows)
         and can_fuse(options.optimizer, gradients.parameters)
         and not options.is_watched
+        and not method.needs_direction
     ):
         return CompiledEngine(*common, options.optimizer, **shared)
     return EagerEngine(*common, options.step, **shared)
@@ -134,13 +135,14 @@ def _rollback(
     """Return the rollback for unchecked outer loops; None to check every step.
 
     Every step is checked where its norm is needed anyway: by the early stop, by clipping,
-    or by the scaler of mixed precision.
+    or by the scaler of mixed precision; and where the next step depends on its direction.
     """
     parameters = engine.gradients.parameters
     if isinstance(engine, CompiledEngine):
         return Rollback(options.optimizer, parameters)
     if (
         method.uses_anchor
+        or method.needs_direction
         or options.checks_every_step
         or options.clip_gradient is not None
         or engine.gradients.scaler is not None

@@ -282,7 +282,7 @@ class OuterLoopRunner:
         No probe had such a window, so the two passes of an inner step drew different
         numbers.
         """
-        if self.parts.engine.gradients.stochastic or not self.method.uses_anchor:
+        if self.parts.engine.gradients.stochastic or not self.method.uses_snapshot:
             yield
             return
         device = self.windows.device
