@@ -46,9 +46,10 @@ class EngineOptions(NamedTuple):
         Its update as wrapped by Lightning, which notifies callbacks of every step.
     clip_gradient
         Maximum norm of an update; None for no clipping.
-    initialised
-        Whether the optimizer's constructor creates its state, as Adagrad's does. Such a
-        state cannot be reset, and is saved regardless of its size.
+    keeps_state
+        Whether the optimizer state cannot be reset, and is saved regardless of its size:
+        Adagrad's constructor creates it, and a part of schedule-free optimizers' is
+        among their options.
     is_watched
         Whether a callback has to be called at every update.
     checks_every_step
@@ -60,7 +61,7 @@ class EngineOptions(NamedTuple):
     optimizer: torch.optim.Optimizer
     step: Callable[[], object]
     clip_gradient: float | None = None
-    initialised: bool = False
+    keeps_state: bool = False
     is_watched: bool = False
     checks_every_step: bool = False
     looks_ahead: bool | None = None
@@ -149,5 +150,5 @@ def _rollback(
         or engine.gradients.compiled
     ):
         return None
-    with_state = options.initialised or affords_state(parameters)
+    with_state = options.keeps_state or affords_state(parameters)
     return Rollback(options.optimizer, parameters, with_state=with_state)

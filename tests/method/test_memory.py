@@ -21,13 +21,6 @@ REMEMBERING = [name for name, kind in METHODS.items() if kind.needs_direction]
 GOOD = [[1, 2, 3, 4], [20, 21, 22, 23], [50, 60, 70, 80]]
 
 
-@pytest.fixture
-def traced(monkeypatch):
-    """Trace steps as for compilation, but run them without the C++ compiler."""
-    monkeypatch.setattr("pts_scott.engine.compilation.BACKEND", "aot_eager")
-    monkeypatch.setattr("pts_scott.training.compile_policy.has_compiler", lambda: True)
-
-
 def step(loss: float = 1.0, squared_norm: float = 1.0, cancelled: bool = False) -> Step:
     numbers = torch.tensor(loss), torch.tensor(squared_norm)
     return Step(torch.zeros(1, dtype=torch.long), *numbers, cancelled=cancelled)
