@@ -101,8 +101,8 @@ class OptimizerConfig:
     Parameters
     ----------
     method
-        How gradients are estimated: "auto", "scott", "scsg", "svrg", "stratified" or
-        "plain".
+        How gradients are estimated: "auto", "scott", "scsg", "svrg", "stratified",
+        "plain", "mars" or "storm"; see docs/methods.md.
     optimizer
         Update rule: "sgd", "adam", "adamw" or "adagrad".
     learning_rate

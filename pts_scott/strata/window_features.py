@@ -23,7 +23,7 @@ SERIES = ("series level", "series spread", "series change")
 CALENDAR = ("hour", "weekday", "day", "month")
 
 CONSTANT = 1e-4  # of the level; a smaller spread may be rounding
-MAX_SUMMED = 2**24  # values up to which running sums are kept: 0.5 GB
+MAX_SUMMED = 2**23  # values up to which running sums are kept: 320 MB
 CHUNK = 2**14  # windows whose contexts are read at once where they are not
 
 

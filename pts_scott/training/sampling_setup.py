@@ -114,7 +114,7 @@ class SamplingSetup:
         """Return the candidates of a run whose sampler adapts; None for a fixed one."""
         size = self._numbers.batch_size
         if self._method.chooses_strata:
-            policies = candidate_policies(self._windows, self._given, size)
+            policies = candidate_policies(self._windows, self._given)
             choice = SamplerChoice(self._windows, policies, size)
             for name, policy in policies.items():
                 if not policy.needs_gradients:

@@ -123,12 +123,22 @@ def reference_path(
     }
     theta = [p.detach().clone() for p in losses.trainable().values()]
     update = reference.REFERENCE_OPTIMIZERS[optimizer](0.05, 1e-3)
-    if METHODS[method].uses_anchor:
+
+    def draw_minibatch() -> list[int]:
+        return draw_uniform(BATCH, generators.inner)
+
+    literature = {
+        "mars": lambda *given: reference.mars(*given, gamma=0.025, beta=0.95),
+        "storm": lambda *given: reference.storm(*given, a=0.1),
+    }
+    if method in literature:
+        steps = literature[method](gradient, theta, draw_minibatch, update)
+    elif METHODS[method].uses_anchor:
         steps = reference.scott(
             gradient,
             theta,
             samples[method],
-            lambda: draw_uniform(BATCH, generators.inner),
+            draw_minibatch,
             update,
             lambda: INNER_STEPS,
             gamma,

@@ -13,7 +13,11 @@ from pts_scott.method.allocation import shares_of, spread_shares
 from pts_scott.method.hyperparameters import Hyperparameters
 from pts_scott.method.methods import METHODS
 from pts_scott.method.places import ReshuffledPlaces
-from pts_scott.method.samplers import AllocatedSampler, StratifiedSampler
+from pts_scott.method.samplers import (
+    SAMPLES_TOGETHER,
+    AllocatedSampler,
+    StratifiedSampler,
+)
 from pts_scott.strata.policies import Single
 
 DRAWS = 4000
@@ -70,7 +74,8 @@ def test_samples_are_unbiased_and_have_the_variance_of_the_formula(
         ]
     )
     error = found.mean(dim=0) - gradients.mean(dim=0)
-    # Four standard errors, in 144 comparisons; draws without replacement have less.
+    # Four standard errors of independent samples, in 144 comparisons; samples that are
+    # stratified together, or drawn without replacement, have less.
     assert bool((error.abs() <= 4 * found.std(dim=0) / DRAWS**0.5 + 1e-12).all())
     ratio = strata.weights / shares
     hits = slot_probabilities(shares, order, size) * ratio
@@ -94,6 +99,32 @@ def test_strata_get_their_shares_up_to_rounding(size, windows):
         counts = np.bincount(members, minlength=len(strata))
         # A stratum covers at most two n-ths in part, besides those it fills.
         assert np.all(np.abs(counts - size * shares.numpy()) < 2)
+
+
+@pytest.mark.parametrize("size", [1, 3, 32])
+def test_consecutive_samples_are_stratified_together(size, windows):
+    strata = Stratifier.calendar("hour").stratify(windows)
+    shares = strata.weights
+    sampler = AllocatedSampler(windows, strata, shares, size, generator())
+    for _ in range(20):
+        drawn = [sampler.draw().windows for _ in range(SAMPLES_TOGETHER)]
+        members = strata.members(torch.cat(drawn).numpy())
+        counts = np.bincount(members, minlength=len(strata))
+        expected = SAMPLES_TOGETHER * size * shares.numpy()
+        assert np.all(np.abs(counts - expected) < 2)
+
+
+def test_samples_of_a_block_come_in_random_order(windows):
+    strata = Stratifier.series().stratify(windows)
+    sampler = AllocatedSampler(windows, strata, strata.weights, 1, generator())
+    orders = {
+        tuple(
+            int(strata.members(sampler.draw().windows.numpy())[0])
+            for _ in range(SAMPLES_TOGETHER)
+        )
+        for _ in range(10)
+    }
+    assert len(orders) == 10
 
 
 def test_equal_shares_of_b_windows_per_stratum_are_the_papers_draws(windows):

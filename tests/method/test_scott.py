@@ -174,6 +174,8 @@ def test_gradients_counted_equal_gradients_computed(method):
     expected = {
         "auto": BATCH * steps,
         "plain": BATCH * steps,
+        "mars": BATCH * steps,
+        "storm": 2 * BATCH * steps - BATCH,
         "stratified": strata * B_PER_STRATUM * steps,
         "scott": 2 * BATCH * steps + strata * B_PER_STRATUM * anchors,
         "scsg": 2 * BATCH * steps + strata * B_PER_STRATUM * anchors,

@@ -29,7 +29,7 @@ def probes(schedule: ProbeSchedule, steps: int) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("batch_size", [1, 8, 32, 256])
 @pytest.mark.parametrize("steps", [500, 5000, 20_000, 10**6])
-@pytest.mark.parametrize("cost", [2, 32])
+@pytest.mark.parametrize("cost", [3, 32])
 @pytest.mark.parametrize("known", [True, False])
 def test_probes_cost_a_small_share_of_all_steps(batch_size, steps, cost, known):
     schedule = ProbeSchedule(batch_size, steps if known else None, cost)
@@ -44,22 +44,22 @@ def test_probes_cost_a_small_share_of_all_steps(batch_size, steps, cost, known):
 
 
 def test_probes_double_their_distance_where_they_can():
-    steps = [step for step, _ in probes(ProbeSchedule(256, 5000, 2), 5000)]
+    steps = [step for step, _ in probes(ProbeSchedule(256, 5000, 3), 5000)]
     assert steps == [100, 200, 400, 800, 1600, 3200]
 
 
 def test_default_run_is_probed_early_with_enough_windows():
-    found = probes(ProbeSchedule(32, 5000, 2), 5000)
+    found = probes(ProbeSchedule(32, 5000, 3), 5000)
     assert found[0][0] == FIRST_STEP
     assert len(found) >= 3
     assert all(MIN_WINDOWS <= windows <= MAX_WINDOWS for _, windows in found)
 
 
 def test_short_or_cheap_runs_are_not_probed():
-    assert ProbeSchedule(32, 500, 2).windows(FIRST_STEP) == 0
+    assert ProbeSchedule(32, 500, 3).windows(FIRST_STEP) == 0
 
 
 def test_single_probe_is_not_repeated():
-    schedule = ProbeSchedule(1, 5000, 2)
+    schedule = ProbeSchedule(1, 5000, 3)
     assert [step for step, _ in probes(schedule, 5000)] == [FIRST_STEP]
     assert math.isinf(schedule.next_after(FIRST_STEP))

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from helpers.faults import FaultyNetwork
+from helpers.processes import needs_fork, run_processes
 from helpers.runs import CLOCK_COLUMNS, CrashAt, CrashError, flat_parameters
 from helpers.training import QUIET, assert_same_parameters, quiet_trainer
 from torch import nn
@@ -324,3 +325,38 @@ def test_faulty_networks_train_on(tmp_path):
             series_windows(EVEN), FaultyNetwork("gradient"), skip_limit=10_000
         )
     assert trainer.history["step"].iloc[-1] == STEPS
+
+
+@needs_fork
+def test_two_processes_choose_and_train_as_one(tmp_path):
+    windows = series_windows(UNEVEN)
+    settings = {"num_batches_per_epoch": 450, "clip_gradient": 10.0}
+
+    def work() -> tuple[torch.Tensor, str]:
+        kwargs = {**QUIET, "strategy": "ddp", "devices": 2}
+        network, trainer = auto(windows, trainer_kwargs=kwargs, **settings)
+        return flat_parameters(network), trainer.report()
+
+    alone, trainer = auto(windows, **settings)
+    assert "spread" in trainer.report()
+    for parameters, report in run_processes(tmp_path, 2, work):
+        assert report == trainer.report()
+        # Sums over shards are rounded in another order.
+        torch.testing.assert_close(
+            parameters, flat_parameters(alone), rtol=1e-6, atol=1e-9
+        )
+
+
+@pytest.mark.parametrize("method", ["auto", "stratified"])
+def test_compiled_steps_equal_eager_ones(method, monkeypatch):
+    monkeypatch.setattr("pts_scott.engine.compilation.BACKEND", "aot_eager")
+    monkeypatch.setattr("pts_scott.training.compile_policy.has_compiler", lambda: True)
+    windows = series_windows(UNEVEN)
+    settings = {"method": method, "num_batches_per_epoch": 450}
+    if method == "stratified":
+        settings |= {"stratifier": Stratifier.series(), "allocation": "spread"}
+    eager, trainer = auto(windows, **settings)
+    compiled, other = auto(windows, compile=True, **settings)
+    assert other.compiled
+    assert other.report() == trainer.report()
+    assert_same_parameters(compiled, eager, rtol=1e-6, atol=1e-9)
