@@ -327,7 +327,7 @@ class ScottTrainer(Configured):
         output = self._output(validation_windows is not None)
         check_inputs(network, windows, validation_windows, output)
         seed = self.next_seed() if seed is None else seed
-        self._history = History()
+        self._history, self._report = History(), ""
         self.compiled, self.compile_fallback = False, None
         losses = Losses(network, windows.fields)
         with (
@@ -388,12 +388,12 @@ class ScottTrainer(Configured):
         execution = RunExecution(self, module)
         self.lightning = execution.lightning
         self.gave_up = module.runner.faults.gave_up
-        if module.state.finished:
-            return
-        execution.fit()
-        self.interrupted, self.gave_up = module.interrupted, module.runner.faults.gave_up
-        self.compiled, self.compile_fallback = module.compiled, module.compile_fallback
-        self.strata = module.runner.strata
-        self._report = module.runner.report()
-        self.self_check_seconds = module.self_check_seconds
-        self.checkpoint_seconds = execution.checkpoint_seconds
+        if not module.state.finished:
+            execution.fit()
+            self.interrupted = module.interrupted
+            self.gave_up = module.runner.faults.gave_up
+            self.compiled = module.compiled
+            self.compile_fallback = module.compile_fallback
+            self.self_check_seconds = module.self_check_seconds
+            self.checkpoint_seconds = execution.checkpoint_seconds
+        self.strata, self._report = module.runner.strata, module.runner.report()

@@ -69,7 +69,10 @@ def test_later_values_win_and_a_file_replaces_the_whole_section(tmp_path):
             {"optimizers": {"A": {**PLAIN, "stratifier": "weekly()"}}},
             "no policy 'weekly'",
         ),
-        ({"optimizers": {"A": {**PLAIN, "allocation": "even"}}}, "A.allocation"),
+        (
+            {"optimizers": {"A": {**PLAIN, "allocation": "even"}}},
+            "allocation: expected one of 'proportional', 'equal', 'spread', null; given",
+        ),
         ({"optimizers": {"s-adam": {}, "S Adam": {}}}, "method"),
     ],
 )
