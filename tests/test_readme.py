@@ -17,7 +17,6 @@ PAGES = [page for folder in FOLDERS for page in sorted(ROOT.glob(f"{folder}/*.md
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:an anchor of 14 strata:UserWarning")
 def test_the_examples_work(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict = {}

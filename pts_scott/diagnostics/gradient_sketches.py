@@ -35,7 +35,7 @@ CHECKED_PASS, CHECKED_WINDOWS = 31, 3  # an unusual size, so that no layout fits
 #: Share of a gradient's squared norm that linear maps must carry to stand for all of it.
 ENOUGH = 0.5
 # Costs of a window in gradients of a batch, measured on networks of these benchmarks.
-LINEAR_COST, SINGLE_COST = 2, 32
+LINEAR_COST, SINGLE_COST = 3, 32
 
 
 class GradientSketches:

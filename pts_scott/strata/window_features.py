@@ -23,7 +23,7 @@ SERIES = ("series level", "series spread", "series change")
 CALENDAR = ("hour", "weekday", "day", "month")
 
 CONSTANT = 1e-4  # of the level; a smaller spread may be rounding
-MAX_SUMMED = 2**24  # values up to which running sums are kept: 0.5 GB
+MAX_SUMMED = 2**23  # values up to which running sums are kept: 320 MB
 CHUNK = 2**14  # windows whose contexts are read at once where they are not
 
 
@@ -130,54 +130,62 @@ def _calendar(moments: pd.DatetimeIndex) -> np.ndarray:
 
 
 class _RunningSums:
-    """Sums over any stretch of a series, as differences of running sums."""
+    """Sums over any stretch of a series, as differences of running sums.
+
+    Values are distances from the mean of their series, in units of its largest value:
+    sums of all series are one array, in which small numbers must not be lost among large
+    ones.
+    """
 
     def __init__(self, windows: WindowIndex) -> None:
         store = windows.series
-        self._windows = windows
-        self._length = windows.context_length
+        self._windows, self._length = windows, windows.context_length
         values = np.nan_to_num(store.values.cpu().numpy().astype(np.float64))
-        self._x = values if values.ndim == 1 else values.mean(axis=1)
+        x = values if values.ndim == 1 else values.mean(axis=1)
         self._begins = store.begins.cpu().numpy()
         ends = self._begins + store.lengths.cpu().numpy()
-        total = _running(self._x)
-        mean = (total[ends] - total[self._begins]) / np.maximum(ends - self._begins, 1)
-        # Squares are of the distance from the series' mean: others would cancel.
-        marks = np.zeros(len(self._x) + 1)
-        np.add.at(marks, self._begins, mean)
-        np.subtract.at(marks, ends, mean)
-        centre = marks.cumsum()[:-1]
-        self._centre = centre[np.minimum(self._begins, len(centre) - 1)]
-        centred = self._x - centre
+        self._unit = np.array(
+            [np.abs(x[b:e]).max(initial=0.0) or 1.0 for b, e in zip(self._begins, ends)]
+        )
+        self._centre = np.array(
+            [x[b:e].mean() if e > b else 0.0 for b, e in zip(self._begins, ends)]
+        )
+        self._centre /= self._unit
+        centred, sizes = np.zeros_like(x), np.zeros_like(x)
+        for b, e, unit, centre in zip(self._begins, ends, self._unit, self._centre):
+            centred[b:e] = x[b:e] / unit - centre
+            sizes[b:e] = np.abs(x[b:e]) / unit
+        self._last = centred
         self._sum, self._square = _running(centred), _running(np.square(centred))
-        self._size, self._zeros = _running(np.abs(self._x)), _running(self._x == 0)
+        self._size, self._zeros = _running(sizes), _running(x == 0)
 
     def features(self, numbers: np.ndarray) -> np.ndarray:
         """Return the features ``CONTEXT`` of some windows."""
         windows, length = self._windows, self._length
         located = windows.locate(torch.from_numpy(numbers).to(windows.device))
         series, starts = (part.cpu().numpy() for part in located)
-        first = self._begins[series]
+        first, unit = self._begins[series], self._unit[series]
         end = first + starts - windows.lead_time
         begin = np.maximum(first, end - length)
         recent = np.maximum(first, end - recent_steps(length))
-        centre, padded = self._centre[series], length - (end - begin)
+        # A padded step is zero, which is −centre from the series' mean.
+        centre, padded = self._centre[series], (length - (end - begin)) / length
 
         def mean(sums: np.ndarray) -> np.ndarray:
             return (sums[end] - sums[begin]) / length
 
-        # A padded step is zero, which is −centre from the series' mean.
-        shift = mean(self._sum) - padded / length * centre
-        square = mean(self._square) + padded / length * centre**2
+        shift = mean(self._sum) - padded * centre
+        square = mean(self._square) + padded * centre**2
         steps = recent_steps(length)
-        some = self._sum[end] - self._sum[recent] + (end - recent) * centre
+        some = self._sum[end] - self._sum[recent] - (steps - (end - recent)) * centre
+        last = self._last[np.maximum(end - 1, first)]
         return _features(
-            shift + centre,
-            square - shift**2,
-            mean(self._size),
-            mean(self._zeros) + padded / length,
-            self._x[np.maximum(end - 1, first)],
-            some / steps,
+            unit * shift,
+            unit**2 * (square - shift**2),
+            unit * mean(self._size),
+            mean(self._zeros) + padded,
+            unit * np.where(end > first, last, -centre),
+            unit * some / steps,
         )
 
 

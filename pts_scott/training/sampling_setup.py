@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 import torch
@@ -79,6 +79,11 @@ class SamplingSetup:
     def _stratify(self) -> Strata | None:
         assert self._policy is not None
         if self._policy.needs_gradients:
+            if isinstance(self._numbers.allocation, Mapping):
+                raise ArgumentError(
+                    "allocation: shares by label need strata with fixed labels, not "
+                    f"{self._policy}, whose strata are found during training."
+                )
             if self._method.uses_anchor:
                 raise ArgumentError(
                     f"stratifier={self._policy}: its strata are found during training, "
@@ -109,7 +114,7 @@ class SamplingSetup:
         """Return the candidates of a run whose sampler adapts; None for a fixed one."""
         size = self._numbers.batch_size
         if self._method.chooses_strata:
-            policies = candidate_policies(self._windows, self._given, size)
+            policies = candidate_policies(self._windows, self._given)
             choice = SamplerChoice(self._windows, policies, size)
             for name, policy in policies.items():
                 if not policy.needs_gradients:
@@ -139,19 +144,15 @@ class SamplingSetup:
         """Return the measurements that adapt the sampler; None for a fixed one."""
         if self._choice is None:
             return None
-        sketches = GradientSketches(losses, seed % 2**31)
-        schedule = ProbeSchedule(
-            self._numbers.batch_size,
-            _planned_steps(budget, method),
-            sketches.cost(self._windows),
-        )
+        planned = _planned_steps(budget, method)
+        schedule = functools.partial(ProbeSchedule, self._numbers.batch_size, planned)
         return Probes(
             losses,
             self._windows,
             method,
             self._choice,
-            _allocation_name(self._numbers.allocation or method.allocation),
-            sketches,
+            str(self._numbers.allocation or method.allocation),
+            GradientSketches(losses, seed % 2**31),
             schedule,
             self.objective,
             generator,
@@ -168,7 +169,3 @@ def _planned_steps(budget: Budget, method: Method) -> float | None:
     if budget.seconds is not None or not limits:
         return None
     return min(limits)
-
-
-def _allocation_name(allocation: Any) -> str:
-    return allocation if isinstance(allocation, str) else "proportional"

@@ -59,12 +59,13 @@ def use(state: RunState) -> None:
     """Change every part of a state."""
     counters = state.counters
     counters.steps, counters.outer, counters.anchors, counters.gradients = 7, 1, 2, 68
+    counters.probe_gradients = 5
     state.clock = type(state.clock)(1.5)
     state.finished = True
     state.scheduler_loss, state.train_loss = 0.25, 0.5
     state.faults.skipped = 3
     state._losses.network.level.fill_(4.0)
-    for stream in ("anchor", "inner", "length", "output"):
+    for stream in ("anchor", "inner", "length", "output", "probe"):
         torch.rand(5, generator=getattr(state._generators, stream))
     state._output.offer_validated(0.125)
     state.history.add(step=7, outer=1, gradients=68, train_loss=0.5)
