@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pts_scott.method.methods import METHODS
+
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 FOLDERS = (".", "docs", "configs", "notebooks")
@@ -57,3 +59,8 @@ def test_pictures_linked_files_and_headings_exist(page):
 
 def test_the_readme_links_to_other_pages():
     assert re.findall(r"\]\((docs/[^)]+)\)", README.read_text())
+
+
+def test_the_page_of_methods_lists_each_once():
+    page = (ROOT / "docs" / "methods.md").read_text()
+    assert sorted(re.findall(r'^\| `"(\w+)"` \|', page, flags=re.M)) == sorted(METHODS)
