@@ -66,6 +66,10 @@ class Learned(Policy):
         self._features: tuple[WindowIndex, WindowFeatures] | None = None
         self._sizes: tuple[WindowIndex, np.ndarray] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is copied and pickled: not what was prepared of an index."""
+        return {**self.__dict__, "_features": None, "_sizes": None}
+
     @property
     def needs_gradients(self) -> bool:  # type: ignore[override]
         """Whether the policy has yet to be fitted to gradients of a model."""

@@ -7,7 +7,7 @@ themselves. Missing and padded values count as zero.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ CALENDAR = ("hour", "weekday", "day", "month")
 CONSTANT = 1e-4  # of the level; a smaller spread may be rounding
 MAX_SUMMED = 2**23  # values up to which running sums are kept: 320 MB
 CHUNK = 2**14  # windows whose contexts are read at once where they are not
+STRETCH = 2**20  # values of adjacent series that are summed at once
 
 
 def context_features(contexts: np.ndarray) -> np.ndarray:
@@ -143,18 +144,18 @@ class _RunningSums:
         values = np.nan_to_num(store.values.cpu().numpy().astype(np.float64))
         x = values if values.ndim == 1 else values.mean(axis=1)
         self._begins = store.begins.cpu().numpy()
-        ends = self._begins + store.lengths.cpu().numpy()
-        self._unit = np.array(
-            [np.abs(x[b:e]).max(initial=0.0) or 1.0 for b, e in zip(self._begins, ends)]
-        )
-        self._centre = np.array(
-            [x[b:e].mean() if e > b else 0.0 for b, e in zip(self._begins, ends)]
-        )
-        self._centre /= self._unit
+        lengths = store.lengths.cpu().numpy()
+        unit, centre = np.ones(len(lengths)), np.zeros(len(lengths))
         centred, sizes = np.zeros_like(x), np.zeros_like(x)
-        for b, e, unit, centre in zip(self._begins, ends, self._unit, self._centre):
-            centred[b:e] = x[b:e] / unit - centre
-            sizes[b:e] = np.abs(x[b:e]) / unit
+        for part, rows, begins in _stretches(self._begins, lengths):
+            some, counts = x[rows], lengths[part]
+            largest = np.maximum.reduceat(np.abs(some), begins)
+            unit[part] = np.where(largest > 0, largest, 1.0)
+            scaled = some / np.repeat(unit[part], counts)
+            centre[part] = np.add.reduceat(scaled, begins) / counts
+            centred[rows] = scaled - np.repeat(centre[part], counts)
+            sizes[rows] = np.abs(scaled)
+        self._unit, self._centre = unit, centre
         self._last = centred
         self._sum, self._square = _running(centred), _running(np.square(centred))
         self._size, self._zeros = _running(sizes), _running(x == 0)
@@ -197,12 +198,43 @@ def _running(values: np.ndarray) -> np.ndarray:
 def _series_features(windows: WindowIndex) -> np.ndarray:
     """Return level, spread and mean change of each series, of shape (series, 3)."""
     store = windows.series
-    rows = np.zeros((len(store.item_ids), len(SERIES)))
-    values, lengths = store.values, store.lengths.cpu().tolist()
-    for place, begin in enumerate(store.begins.cpu().tolist()):
-        part = values[begin : begin + lengths[place]].cpu().numpy().astype(np.float64)
-        part = np.nan_to_num(part if part.ndim == 1 else part.mean(axis=1))
-        size = np.abs(part).mean() or 1.0
-        change = np.abs(np.diff(part)).mean() if len(part) > 1 else 0.0
-        rows[place] = np.log1p(size), part.std() / size, change / size
-    return rows
+    lengths = store.lengths.cpu().numpy()
+    result = np.zeros((len(lengths), len(SERIES)))
+    for part, rows, begins in _stretches(store.begins.cpu().numpy(), lengths):
+        values = store.values[rows].cpu().numpy().astype(np.float64)
+        x = np.nan_to_num(values if values.ndim == 1 else values.mean(axis=1))
+        counts = lengths[part]
+
+        def mean(
+            values: np.ndarray, begins: np.ndarray = begins, counts: np.ndarray = counts
+        ) -> np.ndarray:
+            return np.add.reduceat(values, begins) / counts
+
+        size, centred = mean(np.abs(x)), x - np.repeat(mean(x), counts)
+        size = np.where(size > 0, size, 1.0)
+        change = np.abs(np.diff(x, prepend=x[:1]))
+        change[begins] = 0.0
+        result[part, 0] = np.log1p(size)
+        result[part, 1] = np.sqrt(mean(np.square(centred))) / size
+        result[part, 2] = mean(change) * counts / np.maximum(counts - 1, 1) / size
+    return result
+
+
+def _stretches(
+    begins: np.ndarray, lengths: np.ndarray
+) -> Iterator[tuple[slice, slice, np.ndarray]]:
+    """Yield groups of adjacent series: which they are, their rows, and where each begins.
+
+    A group has about `STRETCH` values, so that work on it needs little memory.
+    """
+    first = 0
+    ends = begins + lengths
+    breaks = np.flatnonzero(begins[1:] != ends[:-1]) + 1
+    for stop in [*breaks.tolist(), len(begins)]:
+        while first < stop:
+            last = int(np.searchsorted(ends[first:stop], begins[first] + STRETCH)) + first
+            last = min(max(last, first + 1), stop)
+            part = slice(first, last)
+            rows = slice(int(begins[first]), int(ends[last - 1]))
+            yield part, rows, begins[part] - begins[first]
+            first = last

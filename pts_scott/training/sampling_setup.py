@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from collections.abc import Mapping
@@ -54,6 +55,8 @@ class SamplingSetup:
         objective: str | pd.Timedelta | Mapping[str, float],
     ) -> None:
         self._windows, self._numbers = windows, hyperparameters
+        if stratifier is not None and stratifier.needs_gradients:
+            stratifier = copy.deepcopy(stratifier)  # it keeps features of the windows
         self._given = stratifier
         self._method = METHODS[hyperparameters.method]
         self._policy: Policy | None = None

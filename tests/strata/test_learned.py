@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -209,3 +211,10 @@ def test_other_frequencies_are_refused(fitted):
 
 def test_text_of_a_config_makes_the_policy():
     assert str(Stratifier.parse("learned(16)")) == "Stratifier.learned(16)"
+
+
+def test_copies_do_not_hold_the_windows(index, fitted):
+    fitted.codes(index)
+    again = pickle.loads(pickle.dumps(fitted))
+    assert len(pickle.dumps(fitted)) < 20_000
+    assert np.array_equal(again.codes(index).windows, fitted.codes(index).windows)

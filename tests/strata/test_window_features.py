@@ -82,3 +82,17 @@ def test_calendar_features_suit_the_frequency():
     names = WindowFeatures(index).names
     assert "hour" not in names
     assert {"weekday", "day", "month"} <= set(names)
+
+
+@pytest.mark.parametrize("stretch", [1, 100, 10**6])
+def test_series_features_do_not_depend_on_how_series_are_grouped(stretch, monkeypatch):
+    monkeypatch.setattr(window_features, "STRETCH", stretch)
+    entries = odd_entries()
+    index = WindowIndex.from_dataset(entries, "h", 8, 2, dtype=torch.float64)
+    found = WindowFeatures(index).series
+    for row, entry in zip(found, entries, strict=True):
+        x = np.nan_to_num(entry["target"])
+        size = np.abs(x).mean() or 1.0
+        change = np.abs(np.diff(x)).mean() / size
+        expected = np.log1p(size), x.std() / size, change
+        np.testing.assert_allclose(row, expected, rtol=1e-9, atol=1e-15)
