@@ -139,9 +139,7 @@ class Diagnosis:
     def __str__(self) -> str:
         last = self.points[-1]
         lines = [
-            f"Variance of a mini-batch of {self.batch_size} windows after {last.step} "
-            f"steps, relative to a uniform one ({self.network}, {last.windows} gradients "
-            "measured):",
+            f"{self._title} ({last.windows} windows measured)",
             "",
             _left_aligned(self._summary()),
             "",
@@ -156,14 +154,19 @@ class Diagnosis:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        last = self.points[-1]
-        title = (
-            f"Variance of a mini-batch of {self.batch_size} windows after {last.step} "
-            f"steps, relative to a uniform one ({self.network})"
-        )
         return (
-            f"<p><b>{html.escape(title)}</b></p>{self._summary().to_html(index=False)}"
-            f"<p>Noise scale: {last.noise}</p><p>{html.escape(self.advice)}</p>"
+            f"<p><b>{html.escape(self._title)}</b></p>"
+            f"{self._summary().to_html(index=False)}"
+            f"<p>Noise scale: {self.points[-1].noise}</p>"
+            f"<p>{html.escape(self.advice)}</p>"
+        )
+
+    @property
+    def _title(self) -> str:
+        return (
+            f"{self.network}, batch_size={self.batch_size}, after "
+            f"{self.points[-1].step} steps: variance of a mini-batch, relative to a "
+            "uniform one"
         )
 
     def _earlier_lines(self) -> list[str]:

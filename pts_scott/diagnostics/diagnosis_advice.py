@@ -33,10 +33,11 @@ def advise(
     step
         Steps of training before the measurement.
     """
-    scale = batch_size_clause(noise, batch_size)
+    scale = batch_size_clause(noise, batch_size, step)
     if best is None:
         return f"Nothing to gain: no strata could be compared; {scale}."
     allocation, variance = best.best
+    equivalent = batch_size / max(variance.value, variance.standard_error, 1e-3)
     name = f"{best.label} with {allocation} allocation"
     value = f"{variance.value:.2f} ± {variance.standard_error:.2f}"
     if not variance.is_gain or variance.value > 1 - WORTHWHILE:
@@ -50,13 +51,12 @@ def advise(
             f"Little to gain so far: mini-batches from {name} have {value} of the "
             f"variance of uniform ones, but the noise scale is {rounded(noise.value)} "
             f"after {step} steps, so those of {batch_size} have little noise to reduce "
-            "until it grows; method='auto' notices by itself."
+            "until that grows; method='auto' notices by itself."
         )
     return (
         f"Draw from {name}: mini-batches of {batch_size} then have {value} of the "
-        f"variance of uniform ones, as if batch_size were "
-        f"{batch_size / max(variance.value, 1e-9):.0f} at the cost of {batch_size}; "
-        "method='auto' does this by itself."
+        f"variance of uniform ones, as if batch_size were {equivalent:.0f} at the cost "
+        f"of {batch_size}; method='auto' does this by itself."
     )
 
 
@@ -72,19 +72,17 @@ def saved_steps(variance: float, noise: float, batch_size: int) -> float:
     return 1 - (1 + variance * ratio) / (1 + ratio)
 
 
-def batch_size_clause(noise: NoiseScale, batch_size: int) -> str:
+def batch_size_clause(noise: NoiseScale, batch_size: int, step: int) -> str:
     """Return what the noise scale says about the batch size."""
     if math.isnan(noise.value):
         return "all measured gradients are zero, so there is nothing to learn"
     if math.isinf(noise.value):
         return (
-            f"the noise scale is above {rounded(noise.low)}, so a larger batch_size "
-            "needs fewer steps"
+            f"the noise scale is above {rounded(noise.low)} after {step} steps, so a "
+            "larger batch_size needs fewer steps"
         )
-    number = rounded(noise.value)
+    scale = f"the noise scale is {rounded(noise.value)} after {step} steps, so"
     if noise.value <= batch_size:
-        return f"the noise scale is {number}, so a batch_size above {number} buys little"
-    return (
-        f"the noise scale is {number}, so a larger batch_size, up to about that, needs "
-        "fewer steps"
-    )
+        limit = rounded(max(noise.value, 1.0))
+        return f"{scale} a batch_size above {limit} buys little so far"
+    return f"{scale} a larger batch_size, up to about that, needs fewer steps"

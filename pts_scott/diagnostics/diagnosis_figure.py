@@ -31,7 +31,7 @@ def diagnosis_figure(diagnosis: Diagnosis) -> Figure:
     labels = list(dict.fromkeys(f.label for p in points for f in p.findings))
     rows = {label: row for row, label in enumerate([*labels, CONTROL_VARIATE])}
     figure = Figure(
-        figsize=(3.4 * len(points) + 2.6, 0.42 * len(rows) + 2.5),
+        figsize=(3.4 * len(points) + 2.6, 0.42 * len(rows) + 2.9),
         layout=ConstrainedLayoutEngine(wspace=0.03),
     )
     panels = np.atleast_1d(figure.subplots(1, len(points), sharex=True, sharey=True))
@@ -44,39 +44,39 @@ def diagnosis_figure(diagnosis: Diagnosis) -> Figure:
         for name, label in zip(names, rows, strict=True)
     ]
     panels[0].set_yticks(list(rows.values()), texts)
+    panels[0].set_ylabel("strata (their number)")
     panels[0].set_ylim(len(rows) - 0.4, -0.6)
     panels[0].set_xlim(0, RIGHT_END)
     handles, legend = panels[-1].get_legend_handles_labels()
     figure.legend(
         handles, legend, loc="outside lower center", ncols=len(legend), frameon=False
     )
-    size = diagnosis.batch_size
-    figure.suptitle(
-        f"Gradient variance of a mini-batch of {size}, relative to a uniform one "
-        "(less is better)",
-        fontsize="medium",
-        fontweight="bold",
+    title = (
+        f"Gradient variance of a mini-batch of {diagnosis.batch_size} windows, relative "
+        "to a uniform one: less is better"
     )
-    advice = textwrap.fill(diagnosis.advice, int(13 * figure.get_figwidth()))
-    figure.supxlabel(advice.replace("$", r"\$"), fontsize="small")
+    advice = textwrap.fill(diagnosis.advice, int(14 * figure.get_figwidth()))
+    text = f"{title}\n\n{advice}\n".replace("$", r"\$")
+    figure.suptitle(text, fontsize="medium")
     return figure
 
 
 def _draw_panel(axes: Any, point: Point, rows: dict[str, int]) -> None:
     axes.axvspan(0, 1, color=GAIN, alpha=0.07, linewidth=0)
-    axes.axvline(1, color="black", linewidth=1.2, label="uniform")
+    axes.axvline(1, color="black", linewidth=1.2, label="uniform mini-batch")
+    names = "proportional allocation", "spread allocation"
     for finding in point.findings:
         row = rows[finding.label]
-        _draw(axes, finding.proportional, row - 0.13, PROPORTIONAL, "o", "proportional")
-        _draw(axes, finding.spread, row + 0.13, SPREAD, "D", "spread")
+        _draw(axes, finding.proportional, row - 0.13, PROPORTIONAL, "o", names[0])
+        _draw(axes, finding.spread, row + 0.13, SPREAD, "D", names[1])
     row = rows[CONTROL_VARIATE]
     if point.control_variate is None:
-        axes.text(0.03, row, "needs a snapshot", va="center", fontsize="small", alpha=0.6)
+        axes.text(0.03, row, "no snapshot yet", va="center", fontsize="small", alpha=0.6)
     else:
         _draw(axes, point.control_variate, row, CONTROL, "s", "control variate")
     title = "at the start" if point.step == 0 else f"after {point.step:,} steps"
     axes.set_title(f"{title}\nnoise scale {point.noise}", fontsize="medium")
-    axes.set_xlabel("relative variance", fontsize="small")
+    axes.set_xlabel("relative variance ± 2 standard errors", fontsize="small")
     axes.grid(alpha=0.3)
     axes.tick_params(labelsize="small")
 

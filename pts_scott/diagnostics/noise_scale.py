@@ -52,10 +52,10 @@ class NoiseScale(NamedTuple):
     def __str__(self) -> str:
         if math.isnan(self.value):
             return "unknown"
-        low, high = rounded(self.low), rounded(self.high)
+        low = rounded(self.low)
         if math.isinf(self.high):
             return f"above {low}"
-        return f"{rounded(self.value)} ({low} to {high})"
+        return f"{rounded(self.value)} ({low} to {rounded(self.high)})"
 
 
 def mean_square_error(sketches: Tensor) -> float:
@@ -77,5 +77,5 @@ def rounded(value: float) -> str:
     """Return a number with two significant digits."""
     if not value > 0:
         return "0"
-    digits = 1 - math.floor(math.log10(value))
+    digits = 1 - math.floor(math.log10(value) + 1e-12)
     return f"{round(value, digits):,.{max(digits, 0)}f}"
