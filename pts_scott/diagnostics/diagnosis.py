@@ -138,13 +138,15 @@ class Diagnosis:
 
     def __str__(self) -> str:
         last = self.points[-1]
+        known = math.isfinite(last.noise.high)
+        meaning = " A batch_size above it buys little." if known else ""
         lines = [
             f"{self._title} ({last.windows} windows measured)",
             "",
             _left_aligned(self._summary()),
             "",
             *self._earlier_lines(),
-            f"Noise scale: {last.noise}. A batch_size above it buys little.",
+            f"Noise scale: {last.noise}.{meaning}",
             f"Advice: {self.advice}",
         ]
         if self.left_out:

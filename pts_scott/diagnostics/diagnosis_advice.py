@@ -7,8 +7,8 @@ import math
 from pts_scott.diagnostics.noise_scale import NoiseScale, rounded
 from pts_scott.diagnostics.sampler_choice import Finding
 
-#: A smaller share of variance, or of steps, is not worth a recommendation.
-WORTHWHILE = 0.05
+MIN_GAIN = 0.1  # a smaller share of the variance is not worth a recommendation
+MIN_SAVED_STEPS = 0.05  # a smaller share of the steps is not noticed yet
 
 
 def advise(
@@ -40,24 +40,24 @@ def advise(
     equivalent = batch_size / max(variance.value, variance.standard_error, 1e-3)
     name = f"{best.label} with {allocation} allocation"
     value = f"{variance.value:.2f} ± {variance.standard_error:.2f}"
-    if not variance.is_gain or variance.value > 1 - WORTHWHILE:
+    if not variance.is_gain or variance.value > 1 - MIN_GAIN:
         amount = "Hardly anything" if variance.is_gain else "Nothing"
         return (
             f"{amount} to gain from strata: the best of {candidates}, {name}, has "
             f"{value} of the variance of uniform mini-batches; {scale}."
         )
-    if saved_steps(variance.value, noise.value, batch_size) < WORTHWHILE:
-        return (
-            f"Little to gain so far: mini-batches from {name} have {value} of the "
-            f"variance of uniform ones, but the noise scale is {rounded(noise.value)} "
-            f"after {step} steps, so those of {batch_size} have little noise to reduce "
-            "until that grows; method='auto' notices by itself."
-        )
-    return (
+    advice = (
         f"Draw from {name}: mini-batches of {batch_size} then have {value} of the "
         f"variance of uniform ones, as if batch_size were {equivalent:.0f} at the cost "
-        f"of {batch_size}; method='auto' does this by itself."
+        f"of {batch_size}; method='auto' does this by itself"
     )
+    if saved_steps(variance.value, noise.value, batch_size) < MIN_SAVED_STEPS:
+        # As at the start of training, where all gradients point the same way.
+        advice += (
+            f", and it will pay once the noise scale ({rounded(noise.value)} after "
+            f"{step} steps) is no longer far below batch_size"
+        )
+    return f"{advice}."
 
 
 def saved_steps(variance: float, noise: float, batch_size: int) -> float:

@@ -123,11 +123,12 @@ class _Points(Observer):
     def __init__(
         self, steps: int, loop: int, given: Policy | None, windows: int, seed: int
     ) -> None:
-        self._due = {0, max(1, steps // 10), steps}
-        self._snapshots = {max(0, step - loop) for step in self._due if step}
+        due = (0, max(1, steps // 10), steps)
+        #: The points, each with the step of its snapshot; the start has none.
+        self._due = {step: max(0, step - loop) if step else None for step in due}
         self._given, self._windows, self._seed = given, windows, seed
         self._probe: DiagnosisProbe | None = None
-        self._earlier: Tensors | None = None
+        self._snapshots: dict[int | None, Tensors] = {}
         self._measured = -1
 
     @property
@@ -163,15 +164,14 @@ class _Points(Observer):
     def _visit(self, step: int) -> None:
         if step in self._due and self._measured < step:
             self._measure(step)
-        if step in self._snapshots:
+        if step in self._due.values():
             assert self._probe is not None
-            self._earlier = self._probe.parameters()
+            self._snapshots[step] = self._probe.parameters()
 
     def _measure(self, step: int) -> None:
         assert self._probe is not None
         self._measured = step
-        self._probe.measure(step, self._earlier)
-        self._earlier = None
+        self._probe.measure(step, self._snapshots.get(self._due.get(step)))
 
 
 def _short_trainer(
