@@ -259,4 +259,5 @@ def _left_aligned(table: pd.DataFrame) -> str:
 
 def with_error(variance: RelativeVariance) -> str:
     """Return a variance and its standard error as text."""
-    return f"{variance.value:.2f} ± {variance.standard_error:.2f}"
+    digits = 2 if variance.value < 100 else 0
+    return f"{variance.value:,.{digits}f} ± {variance.standard_error:,.{digits}f}"

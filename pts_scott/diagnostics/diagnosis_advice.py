@@ -84,5 +84,6 @@ def batch_size_clause(noise: NoiseScale, batch_size: int, step: int) -> str:
     scale = f"the noise scale is {rounded(noise.value)} after {step} steps, so"
     if noise.value <= batch_size:
         limit = rounded(max(noise.value, 1.0))
-        return f"{scale} a batch_size above {limit} buys little so far"
+        further = f"steps={10 * max(step, 1)} looks further ahead"
+        return f"{scale} a batch_size above {limit} buys little so far ({further})"
     return f"{scale} a larger batch_size, up to about that, needs fewer steps"

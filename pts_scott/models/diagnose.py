@@ -17,7 +17,7 @@ from pts_scott.backends import backend
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.diagnostics.diagnosis import Diagnosis
 from pts_scott.diagnostics.diagnosis_probe import MIN_WINDOWS, DiagnosisProbe
-from pts_scott.errors import ArgumentError
+from pts_scott.errors import ArgumentError, DivergenceError
 from pts_scott.method.protocol import Tensors
 from pts_scott.models.estimator import ScottEstimator
 from pts_scott.models.with_scott import _WithScott
@@ -77,7 +77,7 @@ def diagnose(
 
     Raises
     ------
-    ArgumentError, DataError, ModelError
+    ArgumentError, DataError, ModelError, DivergenceError
 
     Examples
     --------
@@ -102,6 +102,12 @@ def diagnose(
             twin.train(dataset)
     if twin.trainer.interrupted:
         raise KeyboardInterrupt
+    if twin.trainer.gave_up:
+        raise DivergenceError(
+            f"training diverged at learning_rate={twin.trainer.learning_rate:g}, so its "
+            "gradients say nothing about a run that does not. Lower learning_rate, or "
+            "set clip_gradient."
+        )
     return points.diagnosis
 
 
@@ -155,11 +161,6 @@ class _Points(Observer):
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         """Measure, or keep the parameters for a later measurement."""
         self._visit(pl_module.steps)
-
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Measure the end of a run that ended early."""
-        if self._measured < pl_module.steps and not pl_module.interrupted:
-            self._measure(pl_module.steps)
 
     def _visit(self, step: int) -> None:
         if step in self._due and self._measured < step:

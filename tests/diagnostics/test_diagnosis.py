@@ -40,7 +40,11 @@ def test_gain_is_recommended_with_its_equivalent_batch_size():
     ("spread", "noise", "words"),
     [
         (EVEN, NOISE, ["Nothing to gain", "best of 1", "400", "larger batch_size"]),
-        (EVEN, NoiseScale(5.0, 4.0, 6.0), ["Nothing to gain", "above 5.0 buys little"]),
+        (
+            EVEN,
+            NoiseScale(5.0, 4.0, 6.0),
+            ["Nothing to gain", "above 5.0 buys little", "steps=5000"],
+        ),
         (EVEN, NoiseScale(0.1, 0.1, 0.1), ["0.10", "above 1.0 buys little"]),
         (EVEN, NoiseScale(math.inf, 700.0, math.inf), ["above 700"]),
         (RelativeVariance(0.6, 0.3), NOISE, ["Nothing to gain", "0.60 ± 0.30"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ from pts_scott import (
 )
 from pts_scott.backends import backend
 from pts_scott.diagnostics.diagnosis import Diagnosis
-from pts_scott.errors import ArgumentError, DataError, ScottError
+from pts_scott.diagnostics.diagnosis_probe import DiagnosisProbe
+from pts_scott.errors import ArgumentError, DataError, DivergenceError, ScottError
 from pts_scott.models.diagnose import diagnose
 
 FREQ = "H" if backend.NAME == "pytorchts" else "h"
@@ -237,6 +239,29 @@ def test_unusable_data_are_refused(entries):
 def test_too_few_windows_are_refused():
     with pytest.raises(DataError, match="needs at least 64"):
         diagnose(estimator(), dataset(noisy_rows((1.0,), 40), FREQ))
+
+
+@pytest.mark.filterwarnings("ignore:.*diverges:pts_scott.errors.ScottWarning")
+@pytest.mark.filterwarnings("ignore:.*was skipped:pts_scott.errors.FaultWarning")
+@pytest.mark.filterwarnings("ignore:training ends:pts_scott.errors.ScottWarning")
+@pytest.mark.parametrize("cls", [VAREstimator, SimpleFeedForwardEstimator])
+def test_divergence_is_an_error(cls):
+    with pytest.raises(DivergenceError, match="training diverged"):
+        diagnose(estimator(cls, learning_rate=1e30), planted(), **SHORT)
+
+
+def test_ctrl_c_ends_it_without_a_diagnosis(monkeypatch):
+    seen = []
+
+    def interrupt(probe, step, earlier):
+        seen.append(step)
+        if step:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(DiagnosisProbe, "measure", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        diagnose(estimator(), planted(), **SHORT)
+    assert seen == [0, 4]  # 40 is not reached
 
 
 def test_it_is_a_public_name():
