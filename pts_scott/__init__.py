@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pts_scott.data.arrow import ArrowDataset
     from pts_scott.data.window_index import WindowIndex
     from pts_scott.errors import ScottError
+    from pts_scott.models.diagnose import diagnose
     from pts_scott.models.paper_models import (
         LSTMEstimator,
         NBEATSEstimator,
@@ -36,6 +37,7 @@ __all__ = [
     "Stratifier",
     "VAREstimator",
     "WindowIndex",
+    "diagnose",
     "load_predictor",
     "with_scott",
 ]
@@ -54,6 +56,7 @@ _MODULES = {
     "Stratifier": "strata.stratifier",
     "VAREstimator": "models.paper_models",
     "WindowIndex": "data.window_index",
+    "diagnose": "models.diagnose",
     "load_predictor": "models.predictors",
     "with_scott": "models.with_scott",
 }

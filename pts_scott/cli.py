@@ -28,12 +28,14 @@ commands:
   train     train one optimizer of a config; save the model, its history and its metrics
   bench     train all optimizers and seeds of some configs; write tables and a report
   tune      choose step sizes on the tuning range, and write the best config
-  variance  measure the variance of gradients under several samplers during training
+  diagnose  in under a minute: would strata, spread allocation or a control variate help?
+  variance  measure the variance of gradients under several samplers along a SCott run
   data      list the datasets: available, missing, and how to get them
   report    rewrite the tables, figures and HTML report of a benchmark
 
 examples:
   pts-scott data
+  pts-scott diagnose configs/small-cpu/mlp-exchange_rate.yaml
   pts-scott train configs/small-cpu/mlp-exchange_rate.yaml --optimizer S-Adam
   pts-scott bench configs/small-cpu/var-synthetic.yaml --time_budget 5 --seeds [0,1,2]
   pts-scott tune configs/small-cpu/mlp-exchange_rate.yaml --batch_size 32
@@ -232,6 +234,42 @@ def tune(arguments: list[str]) -> int:
     return 0
 
 
+def diagnose(arguments: list[str]) -> int:
+    """Measure what samplers would do to the variance of gradients."""
+    from pts_scott.experiments.command_line import experiment_command, parse_experiments
+    from pts_scott.experiments.diagnose import command
+
+    parser = experiment_command(
+        "diagnose CONFIG",
+        "Train the model of a config briefly with Adam, and measure its gradients at the "
+        "start, after a tenth of the steps and at the end: the noise scale, and the "
+        "variance of mini-batches from several strata with proportional and spread "
+        "allocation, and of a control variate, relative to uniform mini-batches. Print a "
+        "table and one sentence of advice; write diagnosis.csv and diagnosis.png.",
+        output="results/diagnose",
+    )
+    parser.add_argument("--steps", type=int, default=500, help="Steps of training.")
+    parser.add_argument(
+        "--windows",
+        type=int,
+        default=1024,
+        help="Windows whose gradients are measured, three times.",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="Seed of weights, draws and sketches."
+    )
+    (experiment,), options = parse_experiments(parser, arguments, max_configs=1)
+    diagnosis, folder = command(
+        experiment,
+        options.steps,
+        options.windows,
+        options.seed,
+        Path(options.output),
+    )
+    print(f"{diagnosis}\n\n{folder}")
+    return 0
+
+
 def variance(arguments: list[str]) -> int:
     """Measure the variance of the samplers during a training run."""
     from pts_scott.experiments.command_line import experiment_command, parse_experiments
@@ -242,7 +280,7 @@ def variance(arguments: list[str]) -> int:
         "Train one optimizer and, during training, measure the variance of the gradient "
         "under uniform, stratified and control-variate sampling at equal cost, for the "
         "config's stratifier and those in --variance.stratifiers. Write a table and a "
-        "figure.",
+        "figure. `pts-scott diagnose` is the short answer: it needs no such run.",
         output="results/variance",
     )
     (experiment,), options = parse_experiments(parser, arguments, max_configs=1)
@@ -303,6 +341,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "bench": bench,
     "tune": tune,
+    "diagnose": diagnose,
     "variance": variance,
     "data": data,
     "report": report,

@@ -31,7 +31,7 @@ def test_help_lists_commands_and_examples(capsys):
     assert main([]) == 2
 
 
-@pytest.mark.parametrize("command", ["train", "bench", "tune", "variance"])
+@pytest.mark.parametrize("command", ["train", "bench", "tune", "diagnose", "variance"])
 def test_help_of_a_command_lists_every_option(command, capsys):
     with pytest.raises(SystemExit, match="0"):
         main([command, "--help"])
@@ -88,6 +88,20 @@ def test_variance_writes_a_table_and_a_figure(small_config, capsys):
         assert word in table
 
 
+def test_diagnose_prints_advice_and_writes_a_table_and_a_figure(small_config, capsys):
+    options = ["--steps", "20", "--windows", "128", "--output", "out"]
+    assert main(["diagnose", str(small_config), *options]) == 0
+    out, _ = capsys.readouterr()
+    assert "VARNetwork, batch_size=4, after 20 steps" in out
+    assert "Noise scale: " in out
+    assert "Advice: " in out
+    assert out.splitlines()[-1] == "out/small"
+    assert Path("out/small/diagnosis.png").stat().st_size > 1000
+    table = Path("out/small/diagnosis.csv").read_text()
+    for word in ("uniform", "stratified", "control variate", "spread", "learned"):
+        assert word in table
+
+
 def test_tune_prints_the_path_of_the_best_config(small_config, capsys):
     assert main(["tune", str(small_config), "--only", "[SGD]", "--output", "out"]) == 0
     best = Path(capsys.readouterr().out.strip())
@@ -123,6 +137,8 @@ def test_data_lists_the_datasets_and_describes_one(small_config, capsys):
         (["bench", "CONFIG", "--workers", "0"], "workers=0"),
         (["bench", "CONFIG", "--data.name", "exchange_rat"], "exchange_rate"),
         (["variance", "CONFIG", "--variance.optimizer", "SGD"], "with an anchor"),
+        (["diagnose", "CONFIG", "--steps", "0"], "steps=0: expected a whole number"),
+        (["diagnose", "CONFIG", "--widnows", "99"], "Did you mean 'windows'?"),
         (["data", "x", "--frq", "h"], "frq"),
         (["report", "nowhere"], "nowhere holds no runs"),
     ],

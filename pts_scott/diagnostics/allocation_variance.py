@@ -181,6 +181,20 @@ def relative_variance(
     return RelativeVariance(value, math.sqrt(square))
 
 
+def within_share(sketches: Tensor, members: Tensor, weights: Tensor) -> float:
+    """Return Σ w_i σ_i²/σ², the share of the variance that lies within strata.
+
+    Strata with fewer than two of the windows are left out.
+    """
+    moments = StratumMoments.of(sketches, members, len(weights))
+    several, uniform = moments.counts >= 2, uniform_variance(sketches)
+    total = float(weights[several].sum())
+    if not (uniform > 0 and total > 0):
+        return math.nan
+    inside = (moments.noise * moments.counts)[several]  # σ_i²
+    return float((weights[several] * inside).sum()) / (total * uniform)
+
+
 def uniform_variance(sketches: Tensor) -> float:
     """Return σ², the variance of the gradient of one uniform window."""
     return float(sketches.var(dim=0).sum())

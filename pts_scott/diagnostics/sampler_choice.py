@@ -6,6 +6,7 @@ its samples on windows that neither its strata nor its shares were fitted to.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from pts_scott.diagnostics.allocation_variance import (
     RelativeVariance,
     StratumMoments,
     relative_variance,
+    within_share,
 )
 from pts_scott.method.allocation import spread_shares
 from pts_scott.method.samplers import SAMPLES_TOGETHER
@@ -48,6 +50,15 @@ class Layout(NamedTuple):
     order: Tensor
 
 
+class Judgement(NamedTuple):
+    """What one half of the windows says about a partition: the values of a finding."""
+
+    strata: int
+    proportional: RelativeVariance
+    spread: RelativeVariance
+    within: float
+
+
 @dataclass(frozen=True)
 class Finding:
     """The variances of one partition, relative to uniform mini-batches.
@@ -60,12 +71,15 @@ class Finding:
         B.
     proportional, spread
         The variances with proportional and with spread allocation.
+    within
+        The share of the gradients' variance that lies within strata; NaN if unknown.
     """
 
     label: str
     strata: int
     proportional: RelativeVariance
     spread: RelativeVariance
+    within: float = math.nan
 
     @property
     def best(self) -> tuple[str, RelativeVariance]:
@@ -146,13 +160,14 @@ class SamplerChoice:
                 ]
             if any(part is None for part in parts):
                 continue
-            counts, plain, spread = zip(*parts, strict=True)  # type: ignore[arg-type]
+            counts, plain, spread, within = zip(*parts, strict=True)  # type: ignore[arg-type]
             findings.append(
                 Finding(
                     label,
                     max(counts),
                     RelativeVariance.mean(*plain),
                     RelativeVariance.mean(*spread),
+                    sum(within) / len(within),
                 )
             )
         return findings
@@ -186,15 +201,13 @@ class SamplerChoice:
             shares = torch.full_like(weights, 1 / len(weights))
         return Layout(shares, moments.order(weights / shares))
 
-    def _judge(
-        self, strata: Strata, fit: Measured, judge: Measured
-    ) -> tuple[int, RelativeVariance, RelativeVariance]:
+    def _judge(self, strata: Strata, fit: Measured, judge: Measured) -> Judgement:
         members = [torch.from_numpy(strata.members(x.numbers)) for x in (fit, judge)]
         return self._compare(fit, judge, members[0], members[1], strata.weights.cpu())
 
     def _judge_learned(
         self, policy: Policy, fit: Measured, judge: Measured, reference: np.ndarray
-    ) -> tuple[int, RelativeVariance, RelativeVariance] | None:
+    ) -> Judgement | None:
         rows = fit.sketches.numpy()
         fitted = policy.fit_gradients(self._windows, fit.numbers, rows)
         numbers = np.concatenate([fit.numbers, judge.numbers, reference])
@@ -215,7 +228,7 @@ class SamplerChoice:
         fitted: Tensor,
         judged: Tensor,
         weights: Tensor,
-    ) -> tuple[int, RelativeVariance, RelativeVariance]:
+    ) -> Judgement:
         """Judge both allocations by windows that their layouts do not depend on."""
         found = []
         for allocation in ("proportional", "spread"):
@@ -223,4 +236,5 @@ class SamplerChoice:
             found.append(
                 relative_variance(judge.sketches, judged, weights, *layout, self._size)
             )
-        return len(weights), found[0], found[1]
+        within = within_share(judge.sketches, judged, weights)
+        return Judgement(len(weights), found[0], found[1], within)

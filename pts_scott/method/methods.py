@@ -154,6 +154,11 @@ class Method:
         return self._strata
 
     @property
+    def objective(self) -> Objective | None:
+        """The weights of the windows in the loss; None if each counts alike."""
+        return self._objective
+
+    @property
     def num_strata(self) -> int:
         """B; without a partition every window is its own stratum."""
         return len(self.windows) if self._strata is None else len(self._strata)

@@ -1,0 +1,59 @@
+"""The command ``pts-scott diagnose``: would a better sampler help in this setting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pts_scott.diagnostics.diagnosis import Diagnosis
+from pts_scott.experiments.config import Experiment
+from pts_scott.experiments.folders import make_folders
+from pts_scott.experiments.lightning_control import interruptible, silence_lightning
+from pts_scott.experiments.report.figures import save_figure
+from pts_scott.experiments.setting import Setting
+from pts_scott.models.diagnose import diagnose
+
+
+def diagnose_setting(
+    experiment: Experiment, steps: int, windows: int, seed: int
+) -> Diagnosis:
+    """Diagnose the model of an experiment on its training windows.
+
+    Parameters
+    ----------
+    experiment
+        The setting. Its stratifier is one of the candidates, and if it trains with Adam,
+        the step size is that of the first optimizer that does.
+    steps, windows, seed
+        As for `diagnose`.
+    """
+    silence_lightning()
+    setting = Setting(experiment)
+    names = list(experiment.optimizers)
+    adam = [n for n in names if experiment.optimizers[n].optimizer == "adam"]
+    estimator = setting.estimator((adam or names)[0], seed)
+    with interruptible():
+        return diagnose(
+            estimator,
+            setting.training,
+            steps=steps,
+            windows=windows,
+            stratifier=experiment.stratifier(),
+            seed=seed,
+        )
+
+
+def write_diagnosis(diagnosis: Diagnosis, folder: Path) -> None:
+    """Write the table and the figure."""
+    diagnosis.table.to_csv(folder / "diagnosis.csv", index=False)
+    save_figure(diagnosis.figure(), folder / "diagnosis.png")
+
+
+def command(
+    experiment: Experiment, steps: int, windows: int, seed: int, output: Path
+) -> tuple[Diagnosis, Path]:
+    """Diagnose, write and return the diagnosis and its folder."""
+    make_folders([experiment], output)
+    diagnosis = diagnose_setting(experiment, steps, windows, seed)
+    folder = output / experiment.setting
+    write_diagnosis(diagnosis, folder)
+    return diagnosis, folder
