@@ -110,7 +110,7 @@ def lowest_pins(backend: str) -> list[str]:
     """Return the lower bound of every direct requirement as an exact pin."""
     project = nox.project.load_toml("pyproject.toml")["project"]
     groups = project["optional-dependencies"]
-    names = ["arrow", "kmeans", "notebooks", "test", "tune"]
+    names = ["arrow", "notebooks", "test", "tune"]
     required = project["dependencies"] + [line for n in names for line in groups[n]]
     bounds = (re.match(r"([\w-]+)>=([\w.]+)", line) for line in required)
     found = dict(bound.groups() for bound in bounds if bound is not None)

@@ -67,6 +67,9 @@ def main() -> None:
     print("| step | steps/s | resident MB | open files |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         trainer = ScottTrainer(
+            method="scott",
+            optimizer="sgd",
+            clip_gradient=None,
             stratifier=Stratifier.calendar("hour"),
             anchor_batch_size=2,
             epochs=1,

@@ -82,6 +82,7 @@ def our_run(model: Any, arguments: dict[str, Any], steps: int, method: str) -> N
     trainer = ScottTrainer(
         method=method,
         optimizer="adam",
+        clip_gradient=None,
         batch_size=BATCH,
         anchor_batch_size=4,
         epochs=1,

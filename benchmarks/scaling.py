@@ -102,6 +102,7 @@ def steps(
     trainer = ScottTrainer(
         method=method,
         optimizer="adam",
+        clip_gradient=None,
         batch_size=64,
         anchor_batch_size=2,
         stratifier=Stratifier.calendar("weekday", "season"),

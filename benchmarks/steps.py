@@ -232,6 +232,7 @@ def run_trainer(
     trainer = ScottTrainer(
         method=method,
         optimizer="adam",
+        clip_gradient=None,
         batch_size=size,
         stratifier=STRATIFIER,
         inner_steps=INNER_STEPS,

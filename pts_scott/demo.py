@@ -99,6 +99,8 @@ def train(name: str, windows: WindowIndex, seconds: float, seed: int) -> Trained
         epochs=None,
         num_batches_per_epoch=STEPS_PER_EPOCH,
         time_budget=seconds,
+        output="last",
+        clip_gradient=None,
         seed=seed,
         trainer_kwargs={
             "enable_progress_bar": False,

@@ -21,6 +21,13 @@ def windows() -> WindowIndex:
     return wave_windows()
 
 
+@pytest.fixture
+def traced(monkeypatch):
+    """Trace steps as for compilation, but run them without the C++ compiler."""
+    monkeypatch.setattr("pts_scott.engine.compilation.BACKEND", "aot_eager")
+    monkeypatch.setattr("pts_scott.training.compile_policy.has_compiler", lambda: True)
+
+
 @pytest.fixture(scope="session")
 def exchange_rate() -> np.ndarray:
     """The Exchange-Rate data, one series per row."""

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pts_scott.method.methods import METHODS
+
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 FOLDERS = (".", "docs", "configs", "notebooks")
@@ -15,7 +17,6 @@ PAGES = [page for folder in FOLDERS for page in sorted(ROOT.glob(f"{folder}/*.md
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:an anchor of 14 strata:UserWarning")
 def test_the_examples_work(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
@@ -29,7 +30,7 @@ def test_the_examples_work(capsys, tmp_path, monkeypatch):
         exec(compile(block, str(README), "exec"), names)
         if names.get("metrics") and "MASE" not in names:
             names["MASE"] = names["metrics"]["MASE"]
-    assert len(blocks) == 11
+    assert len(blocks) == 12
     assert names["MASE"] < 1.5
     assert names["forecast"].mean.shape == (24,)
     printed = capsys.readouterr().out
@@ -58,3 +59,8 @@ def test_pictures_linked_files_and_headings_exist(page):
 
 def test_the_readme_links_to_other_pages():
     assert re.findall(r"\]\((docs/[^)]+)\)", README.read_text())
+
+
+def test_the_page_of_methods_lists_each_once():
+    page = (ROOT / "docs" / "methods.md").read_text()
+    assert sorted(re.findall(r'^\| `"(\w+)"` \|', page, flags=re.M)) == sorted(METHODS)

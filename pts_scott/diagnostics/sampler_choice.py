@@ -24,6 +24,7 @@ from pts_scott.diagnostics.allocation_variance import (
     within_share,
 )
 from pts_scott.method.allocation import spread_shares
+from pts_scott.method.samplers import SAMPLES_TOGETHER
 from pts_scott.strata.partition import Strata
 from pts_scott.strata.policy import Policy
 
@@ -124,7 +125,9 @@ class SamplerChoice:
     def __init__(
         self, windows: WindowIndex, policies: Mapping[str, Policy], size: int
     ) -> None:
-        self._windows, self._size = windows, size
+        self._windows = windows
+        # Samples are stratified together with their neighbours, and judged by their mean.
+        self._size = SAMPLES_TOGETHER * size
         self.policies = dict(policies)
         self._strata: dict[str, Strata] = {}
 
@@ -194,6 +197,8 @@ class SamplerChoice:
         shares = weights
         if allocation == "spread":
             shares = spread_shares(weights, moments.spread(self._size))
+        elif allocation == "equal":
+            shares = torch.full_like(weights, 1 / len(weights))
         return Layout(shares, moments.order(weights / shares))
 
     def _judge(self, strata: Strata, fit: Measured, judge: Measured) -> Judgement:

@@ -55,6 +55,15 @@ class BaseEngine(ABC):
         #: The windows whose gradient is being computed, or was last.
         self.current_windows: Tensor | None = None
 
+    @property
+    def parameters(self) -> Tensors:
+        """θ, as it is now."""
+        return self.gradients.parameters
+
+    def set_snapshot(self, values: Tensors) -> None:
+        """Make these values the snapshot, for a method that draws no anchor."""
+        keep_snapshot(self.snapshot, values)
+
     def anchor(self, sample: Sample) -> Tensors:
         """Return g(t,0) = Σ w_i ∇f_{ξ_i}(θ(t,0)); the parameters become the snapshot."""
         self.current_windows = sample.windows
@@ -92,7 +101,7 @@ class BaseEngine(ABC):
             self.counters.gradients, self.current_windows = gradients, current
 
 
-def keep_snapshot(snapshot: Tensors, parameters: Tensors) -> None:
-    """Copy the parameters into the snapshot."""
+def keep_snapshot(snapshot: Tensors, values: Tensors) -> None:
+    """Copy parameters, or other values, into the snapshot."""
     with torch.no_grad():
-        torch._foreach_copy_(list(snapshot), list(parameters))
+        torch._foreach_copy_(list(snapshot), list(values))

@@ -46,9 +46,10 @@ class EngineOptions(NamedTuple):
         Its update as wrapped by Lightning, which notifies callbacks of every step.
     clip_gradient
         Maximum norm of an update; None for no clipping.
-    initialised
-        Whether the optimizer's constructor creates its state, as Adagrad's does. Such a
-        state cannot be reset, and is saved regardless of its size.
+    keeps_state
+        Whether the optimizer state cannot be reset, and is saved regardless of its size:
+        Adagrad's constructor creates it, and a part of schedule-free optimizers' is
+        among their options.
     is_watched
         Whether a callback has to be called at every update.
     checks_every_step
@@ -60,7 +61,7 @@ class EngineOptions(NamedTuple):
     optimizer: torch.optim.Optimizer
     step: Callable[[], object]
     clip_gradient: float | None = None
-    initialised: bool = False
+    keeps_state: bool = False
     is_watched: bool = False
     checks_every_step: bool = False
     looks_ahead: bool | None = None
@@ -111,7 +112,7 @@ def _executing_engine(
     processes: Processes | None,
 ) -> EagerEngine:
     shared: dict[str, Any] = {
-        "uses_snapshot": method.uses_anchor,
+        "uses_snapshot": method.uses_snapshot,
         "clip_gradient": options.clip_gradient,
     }
     common = (gradients, gather, counters)
@@ -123,6 +124,7 @@ def _executing_engine(
         and fits_one_pass(method.step_windows)
         and can_fuse(options.optimizer, gradients.parameters)
         and not options.is_watched
+        and not method.needs_direction
     ):
         return CompiledEngine(*common, options.optimizer, **shared)
     return EagerEngine(*common, options.step, **shared)
@@ -134,18 +136,19 @@ def _rollback(
     """Return the rollback for unchecked outer loops; None to check every step.
 
     Every step is checked where its norm is needed anyway: by the early stop, by clipping,
-    or by the scaler of mixed precision.
+    or by the scaler of mixed precision; and where the next step depends on its direction.
     """
     parameters = engine.gradients.parameters
     if isinstance(engine, CompiledEngine):
         return Rollback(options.optimizer, parameters)
     if (
         method.uses_anchor
+        or method.needs_direction
         or options.checks_every_step
         or options.clip_gradient is not None
         or engine.gradients.scaler is not None
         or engine.gradients.compiled
     ):
         return None
-    with_state = options.initialised or affords_state(parameters)
+    with_state = options.keeps_state or affords_state(parameters)
     return Rollback(options.optimizer, parameters, with_state=with_state)

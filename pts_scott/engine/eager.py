@@ -191,10 +191,14 @@ class EagerEngine(BaseEngine):
 
         anchor = None
         with self.untouched():
-            if self.uses_snapshot:
+            if anchor_windows:
                 anchor = self.anchor(self._any_sample(in_passes(anchor_windows), True))
             size = in_passes(step_windows) if is_weighted else step_windows
-            self._try_step(self._any_sample(size, is_weighted), anchor)
+            sample = self._any_sample(size, is_weighted)
+            if self.uses_snapshot and anchor is None:
+                # The first step has one pass, and its v is the anchor of the next.
+                anchor = self.direction(sample, None, 1.0).tensors
+            self._try_step(sample, anchor)
 
     def _try_step(self, sample: Sample, anchor: Tensors | None) -> None:
         """Run the computations of a step without changing anything."""

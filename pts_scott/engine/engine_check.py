@@ -73,15 +73,14 @@ class EngineCheck:
         engine, passes = self._engine, self._passes
         with passes.restored(), engine.untouched(), engine.gradients.unscaled():
             windows = self._repeated(method.step_windows)
-            is_weighted = method.step_sampler.is_weighted
+            sample = self._sample(windows, method.step_sampler.is_weighted)
             if method.uses_anchor:
                 size = min(method.anchor_windows, MAX_PASS)
-                anchor = self._checked_anchor(self._repeated(size))
-                v = self._checked_control_variate(
-                    self._sample(windows, is_weighted), anchor
-                )
+                v = self._checked_anchor(self._repeated(size))
             else:
-                v = self._checked_gradient(self._sample(windows, is_weighted))
+                v = self._checked_gradient(sample)
+            if method.uses_snapshot:  # without anchors, the first v is the next one's
+                v = self._checked_control_variate(sample, v)
             if not isinstance(engine, CompiledEngine):
                 self._check_update(v)
 

@@ -103,7 +103,7 @@ class Gradients:
         call.
         """
         # A number would be compiled into the function; a tensor may change.
-        c = torch.as_tensor(coefficient).to(anchor[0]) if self.compiled else coefficient
+        c = anchor[0].new_tensor(coefficient) if self.compiled else coefficient
         return Update(*self._pair(self.parameters, snapshot, anchor, c, batch, weights))
 
     def control_variate_share(

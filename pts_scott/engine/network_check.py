@@ -40,7 +40,7 @@ class NetworkFacts(NamedTuple):
 
 
 def check_network(
-    passes: PlainPasses, windows: WindowIndex, *, uses_anchor: bool
+    passes: PlainPasses, windows: WindowIndex, *, uses_snapshot: bool
 ) -> NetworkFacts:
     """Check that a training pass can be repeated, and finds all its parameters.
 
@@ -50,7 +50,7 @@ def check_network(
         Plain passes of the network.
     windows
         The training windows, of which a few are used.
-    uses_anchor
+    uses_snapshot
         Whether gradients are taken at a snapshot, too.
 
     Raises
@@ -58,7 +58,7 @@ def check_network(
     UnrepeatableLossError, HiddenParameterError, SelfCheckError
     """
     _check_memory(passes)
-    _check_hooks(passes, uses_anchor)
+    _check_hooks(passes, uses_snapshot)
     with passes.restored():
         finite = _finite_windows(passes, windows)
         if not len(finite):  # training itself names non-finite windows
@@ -109,7 +109,7 @@ def _check_memory(passes: PlainPasses) -> None:
             )
 
 
-def _check_hooks(passes: PlainPasses, uses_anchor: bool) -> None:
+def _check_hooks(passes: PlainPasses, uses_snapshot: bool) -> None:
     """Refuse gradient hooks that the engine would not call as autograd does."""
     for name, parameter in zip(passes.names, passes.parameters, strict=True):
         if getattr(parameter, "_post_accumulate_grad_hooks", None):
@@ -118,7 +118,7 @@ def _check_hooks(passes: PlainPasses, uses_anchor: bool) -> None:
                 "not be called: gradients are not accumulated in .grad here. Remove "
                 "it, and do its work in an optimizer."
             )
-        if parameter._backward_hooks and uses_anchor:
+        if parameter._backward_hooks and uses_snapshot:
             raise SelfCheckError(
                 f"parameter {name} has a gradient hook, which would change the "
                 "gradient at the parameters and not that at the snapshot. Remove "

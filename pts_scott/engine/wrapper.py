@@ -21,6 +21,15 @@ class EngineWrapper(ABC):
     def __init__(self, engine: EagerEngine) -> None:
         self.engine = engine
 
+    @property
+    def parameters(self) -> Tensors:
+        """θ, as it is now."""
+        return self.engine.parameters
+
+    def set_snapshot(self, values: Tensors) -> None:
+        """Make these values the snapshot."""
+        self.engine.set_snapshot(values)
+
     def anchor(self, sample: Sample) -> Tensors:
         """Return g(t,0); the parameters become the snapshot."""
         return self.engine.anchor(sample)

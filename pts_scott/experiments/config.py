@@ -101,8 +101,8 @@ class OptimizerConfig:
     Parameters
     ----------
     method
-        How gradients are estimated: "auto", "scott", "scsg", "svrg", "stratified" or
-        "plain".
+        How gradients are estimated: "auto", "scott", "scsg", "svrg", "stratified",
+        "plain", "mars" or "storm"; see docs/methods.md.
     optimizer
         Update rule: "sgd", "adam", "adamw" or "adagrad".
     learning_rate
@@ -111,6 +111,8 @@ class OptimizerConfig:
         Weight decay; the default is the paper's.
     gamma
         γ, early stopping of the inner loop; null to disable it.
+    batch_size
+        M of this optimizer; null for that of the experiment.
     anchor_batch_size
         b, windows per stratum in an anchor.
     inner_steps
@@ -137,6 +139,7 @@ class OptimizerConfig:
     learning_rate: float = 1e-3
     weight_decay: float = 1e-5
     gamma: float | None = 0.125
+    batch_size: int | None = None
     anchor_batch_size: int = 1
     inner_steps: int = 20
     inner_length: Literal["fixed", "geometric"] = "fixed"
@@ -305,6 +308,11 @@ class Experiment:
         if optimizer is not None:
             text = optimizer.stratifier or text
         return None if text is None else Stratifier.parse(text)
+
+    def windows_per_step(self, optimizer: OptimizerConfig) -> int:
+        """Return M of an optimizer: its own, or that of the experiment."""
+        own = optimizer.batch_size
+        return self.batch_size if own is None else own
 
     def dump(self) -> str:
         """Return the config as YAML; loading it gives the same experiment."""

@@ -28,6 +28,8 @@ def check_experiment(experiment: Experiment) -> Experiment:
         )
     _check_folder_names(experiment)
     experiment.stratifier()
+    for config in experiment.optimizers.values():
+        experiment.stratifier(config)
     for text in experiment.variance.stratifiers:
         Stratifier.parse(text)
     return experiment
@@ -48,6 +50,10 @@ def _check_numbers(experiment: Experiment) -> None:
         ("variance.sample", experiment.variance.sample, 2),
         ("variance.per_stratum", experiment.variance.per_stratum, 2),
         ("variance.seed", experiment.variance.seed, 0),
+        *(
+            (f"optimizers.{name}.batch_size", config.batch_size, 1)
+            for name, config in experiment.optimizers.items()
+        ),
         *(("seeds", seed, 0) for seed in experiment.seeds),
         *(("tune.seeds", seed, 0) for seed in experiment.tune.seeds),
     )

@@ -222,6 +222,7 @@ def plain_message(error: Exception) -> str:
     message = re.sub(
         r"Expected a typing\.Literal\[([^]]*)\]", r"Expected one of \1", message
     )
+    message = re.sub(r"typing\.Literal\[([^]]*)\]", r"\1", message)
     message = re.sub(r'Parser key "([^"]*)":', r"\1:", message)
     message = " ".join(message.split())
     return re.sub(

@@ -135,7 +135,7 @@ class Setting:
             allocation=config.allocation,
             replacement=config.replacement,
             output="last",
-            batch_size=experiment.batch_size,
+            batch_size=experiment.windows_per_step(config),
             anchor_batch_size=config.anchor_batch_size,
             inner_steps=config.inner_steps,
             inner_length=config.inner_length,
@@ -162,7 +162,8 @@ class Setting:
         if experiment.compile != "auto" or experiment.gradient_budget is None:
             return experiment.compile
         # The fewest steps of any optimizer: an inner step needs two gradients per window.
-        fewest = experiment.gradient_budget / (2 * experiment.batch_size)
+        windows = map(experiment.windows_per_step, experiment.optimizers.values())
+        fewest = experiment.gradient_budget / (2 * max(windows))
         return "auto" if fewest >= STEPS_THAT_REPAY_COMPILING else False
 
 

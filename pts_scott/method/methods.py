@@ -17,9 +17,10 @@ from pts_scott._utils.rng import Generators
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.method.allocation import shares_of
 from pts_scott.method.hyperparameters import Hyperparameters
+from pts_scott.method.memory import Memory
 from pts_scott.method.objective import Objective, ObjectiveSampler
 from pts_scott.method.places import ReshuffledPlaces
-from pts_scott.method.protocol import Engine, Sample, Tensors
+from pts_scott.method.protocol import Engine, Sample, Step, Tensors
 from pts_scott.method.samplers import (
     AllocatedSampler,
     FullSampler,
@@ -30,6 +31,11 @@ from pts_scott.method.samplers import (
 )
 from pts_scott.strata.partition import Strata
 from pts_scott.strata.policies import Single
+
+#: MARS: γ, which scales its correction, and the momentum β₁ that this corrects.
+MARS_GAMMA, MARS_BETA = 0.025, 0.95
+#: STORM: a, the share of the previous direction that each step forgets.
+STORM_A = 0.1
 
 
 class Method:
@@ -52,8 +58,12 @@ class Method:
 
     #: Whether windows have to be stratified.
     uses_strata: ClassVar[bool] = False
-    #: Whether steps have a control variate, and so need an anchor and two passes.
+    #: Whether outer loops begin with an anchor, and may stop early by γ.
     uses_anchor: ClassVar[bool] = False
+    #: Whether steps have a control variate, and so a second pass at a snapshot.
+    uses_snapshot: ClassVar[bool] = False
+    #: Whether the tensors of v must be known before the update that follows them.
+    needs_direction: ClassVar[bool] = False
     #: Whether strata and shares are chosen during training.
     chooses_strata: ClassVar[bool] = False
     #: Allocation of mini-batches if none is given; None for uniform ones.
@@ -74,6 +84,7 @@ class Method:
         self._order: Tensor | None = None
         self._generators = generators
         self._objective = objective
+        self._memory = Memory()
         self._make_samplers()
 
     def reallocate(self, strata: Strata, shares: Tensor, order: Tensor) -> None:
@@ -174,8 +185,8 @@ class Method:
 
     @property
     def step_cost(self) -> int:
-        """Gradients that one step computes."""
-        return self.step_windows * (2 if self.uses_anchor else 1)
+        """Gradients that one step computes, at most."""
+        return self.step_windows * (2 if self.uses_snapshot else 1)
 
     @property
     def first_step_cost(self) -> int:
@@ -204,12 +215,17 @@ class Method:
         """Return v(t,k)."""
         return engine.direction(xi, anchor, coefficient)
 
+    def applied(self, step: Step) -> None:
+        """Learn what became of the last direction, before the next one."""
+        self._memory.settle(step)
+
     def state_dict(self) -> dict[str, Any]:
-        """Return the state that the next draws depend on, except the generators."""
+        """Return the state that the next steps depend on, except the generators."""
         anchor = self.anchor_sampler
         return {
             "step": self.step_sampler.state_dict(),
             "anchor": {} if anchor is None else anchor.state_dict(),
+            "memory": self._memory.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -217,10 +233,11 @@ class Method:
         self.step_sampler.load_state_dict(state["step"])
         if self.anchor_sampler is not None:
             self.anchor_sampler.load_state_dict(state["anchor"])
+        self._memory.load_state_dict(state["memory"], self.windows.device)
 
 
-class SingleGradient(Method):
-    """A method without control variate: one gradient per window and step."""
+class Unanchored(Method):
+    """A method without anchors, whose outer loops only group its steps."""
 
     @property
     def num_strata(self) -> int:
@@ -230,6 +247,10 @@ class SingleGradient(Method):
     def inner_steps(self, steps_left_in_epoch: int) -> int:
         # No anchor links these steps, so an outer loop may end with the epoch.
         return min(self.hyperparameters.inner_steps, steps_left_in_epoch)
+
+
+class SingleGradient(Unanchored):
+    """A method without control variate: one gradient per window and step."""
 
 
 class Plain(SingleGradient):
@@ -262,6 +283,7 @@ class ControlVariate(Method):
     """Uniform mini-batches, corrected by an anchor: v = ∇f_ξ(θ) − c(∇f_ξ(θ_0) − g)."""
 
     uses_anchor = True
+    uses_snapshot = True
 
 
 class Scott(ControlVariate):
@@ -292,6 +314,56 @@ class SVRG(ControlVariate):
         return FullSampler(self.windows)
 
 
+class MARS(SingleGradient):
+    """Uniform mini-batches, corrected by the previous one: v = g + s·(g − g_before).
+
+    This is the approximate form, with s = c·γ·β₁/(1 − β₁): g is the gradient of the
+    step's mini-batch, and g_before that of the previous step's, at the parameters of that
+    step. The first step has v = g. The paper (Yuan et al. 2024, "MARS: Unleashing the
+    Power of Variance Reduction for Training Large Models") clips v to norm 1, which is
+    clip_gradient=1.0 here, and gives it to AdamW with β = (0.95, 0.99).
+    """
+
+    needs_direction = True
+
+    def direction(
+        self, engine: Engine, xi: Sample, anchor: Tensors | None, coefficient: float
+    ) -> Any:
+        v = engine.direction(xi, anchor, coefficient)
+        gradient = v.tensors
+        self._memory.propose(gradient)
+        if self._memory.values:
+            (before,) = self._memory.values
+            scale = coefficient * MARS_GAMMA * MARS_BETA / (1 - MARS_BETA)
+            change = torch._foreach_sub(gradient, before)
+            v.tensors = tuple(torch._foreach_add(gradient, change, alpha=scale))
+        return v
+
+
+class Storm(Unanchored):
+    """Momentum that is corrected: v = ∇f_ξ(θ) − c(1 − a)(∇f_ξ(θ_before) − v_before).
+
+    This is a control variate whose snapshot and anchor are the parameters and the
+    direction of the previous step; the first step has v = ∇f_ξ(θ). The paper (Cutkosky
+    and Orabona 2019, "Momentum-Based Variance Reduction in Non-Convex SGD") decreases a
+    with the step size; here it is constant, and as large as 1 − β₁ of Adam. With a = 0,
+    the error of the first direction would never be forgotten.
+    """
+
+    uses_snapshot = True
+    needs_direction = True
+
+    def direction(
+        self, engine: Engine, xi: Sample, anchor: Tensors | None, coefficient: float
+    ) -> Any:
+        if self._memory.values:
+            anchor, before = self._memory.values
+            engine.set_snapshot(before)
+        v = engine.direction(xi, anchor, coefficient * (1 - STORM_A))
+        self._memory.propose(v.tensors, engine.parameters)
+        return v
+
+
 #: The methods by name.
 METHODS: dict[str, type[Method]] = {
     "auto": Auto,
@@ -300,4 +372,6 @@ METHODS: dict[str, type[Method]] = {
     "svrg": SVRG,
     "stratified": Stratified,
     "plain": Plain,
+    "mars": MARS,
+    "storm": Storm,
 }

@@ -56,16 +56,21 @@ class ReshuffledPlaces:
     strata
         The partition.
     generator
-        The stream from which the seed is drawn.
+        The stream from which the seed is drawn, at the first draw: until then, it may be
+        set to that of another process.
     """
 
     def __init__(self, strata: Strata, generator: torch.Generator) -> None:
         self._sizes = strata.sizes.cpu()
         self._counts = torch.zeros_like(self._sizes)
-        self._seed = int(draw_integers(2**53, (1,), generator, generator.device))
+        self._generator = generator
+        self._seed: int | None = None
         self._orders: dict[int, tuple[int, Tensor]] = {}
 
     def draw(self, strata: Tensor) -> Tensor:
+        if self._seed is None:
+            place = self._generator.device
+            self._seed = int(draw_integers(2**53, (1,), self._generator, place))
         wanted = strata.cpu()
         places = torch.empty_like(wanted)
         for stratum in wanted.unique().tolist():
@@ -89,6 +94,7 @@ class ReshuffledPlaces:
         """Return the order of one pass over a stratum."""
         known = self._orders.get(stratum)
         if known is None or known[0] != turn:
+            assert self._seed is not None
             seeds = np.random.SeedSequence([self._seed, stratum, turn])
             seed = int(seeds.generate_state(1, dtype=np.uint64)[0]) % 2**63
             generator = torch.Generator().manual_seed(seed)

@@ -67,6 +67,15 @@ class Step(NamedTuple):
 class Engine(Protocol):
     """How a step is executed."""
 
+    @property
+    def parameters(self) -> Tensors:
+        """θ, as it is now."""
+        ...
+
+    def set_snapshot(self, values: Tensors) -> None:
+        """Make these values the snapshot, in place of an anchor's."""
+        ...
+
     def anchor(self, sample: Sample) -> Tensors:
         """Return g(t,0), the sample's gradient; the parameters become the snapshot."""
         ...
@@ -76,7 +85,8 @@ class Engine(Protocol):
     ) -> Any:
         """Return v = ∇f_ξ(θ) − c·(∇f_ξ(snapshot) − anchor), or ∇f_ξ(θ) without anchor.
 
-        It is valid until the next call, and may not have been computed yet.
+        It is valid until the next call, and may not have been computed yet; for a method
+        that needs it, it has been, and its ``tensors`` may be replaced.
         """
         ...
 

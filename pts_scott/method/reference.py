@@ -122,6 +122,54 @@ def single_gradient(
         t += 1
 
 
+def mars(
+    gradient: Gradient,
+    theta: Point,
+    draw_minibatch: Callable[[], Sequence[int]],
+    update: Update,
+    gamma: float,
+    beta: float,
+) -> Iterator[tuple[int, Point, Point]]:
+    """Run MARS in its approximate form: c_t = g_t + γ·β₁/(1 − β₁)·(g_t − g_{t−1}).
+
+    Yields
+    ------
+    t, c_t and θ_{t+1}, for each step.
+    """
+    t, before = 0, None
+    while True:
+        now = average(gradient, theta, draw_minibatch())
+        before = now if before is None else before  # c_0 = g_0
+        c = [g + gamma * beta / (1 - beta) * (g - h) for g, h in zip(now, before)]
+        theta, before = update(theta, c), now
+        yield t, c, theta
+        t += 1
+
+
+def storm(
+    gradient: Gradient,
+    theta: Point,
+    draw_minibatch: Callable[[], Sequence[int]],
+    update: Update,
+    a: float,
+) -> Iterator[tuple[int, Point, Point]]:
+    """Run STORM: d_t = ∇f_ξ(θ_t) + (1 − a)(d_{t−1} − ∇f_ξ(θ_{t−1})).
+
+    Yields
+    ------
+    t, d_t and θ_{t+1}, for each step.
+    """
+    d = average(gradient, theta, draw_minibatch())
+    t = 0
+    while True:
+        before, theta = theta, update(theta, d)
+        yield t, d, theta
+        xi = draw_minibatch()
+        now, then = average(gradient, theta, xi), average(gradient, before, xi)
+        d = [g + (1 - a) * (e - h) for g, e, h in zip(now, d, then)]
+        t += 1
+
+
 def sampled_snapshot(
     snapshots: Sequence[Point], step_sizes: Sequence[float], rng: random.Random
 ) -> Point:

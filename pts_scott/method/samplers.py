@@ -14,6 +14,8 @@ from pts_scott.method.protocol import Sample
 from pts_scott.strata.partition import Strata
 
 DRAWN_AHEAD = 4096  # windows that are drawn together
+#: Consecutive samples that are stratified together, about as many as momentum averages.
+SAMPLES_TOGETHER = 16
 
 
 class Sampler(Protocol):
@@ -169,7 +171,9 @@ class AllocatedSampler:
 
     The shares of all strata are laid out on [0, 1). One point falls into each n-th of
     it, uniformly, and takes a window of the stratum that it hits: a stratum gets n·a_i
-    windows up to rounding, and n·a_i on average.
+    windows up to rounding, and n·a_i on average. Of 16 consecutive samples, each has its
+    point in another 16th of every n-th, in random order: a single sample does not depend
+    on that, but their mean is as evenly spread as one sample of 16·n windows.
 
     Parameters
     ----------
@@ -211,18 +215,17 @@ class AllocatedSampler:
         weights = strata.weights / (size * shares)
         self._weights = weights.to(uniform_weights(windows, 0))
         self._slots = torch.arange(size, dtype=torch.float64, device=draws_on)
+        self._blocks = max(1, DRAWN_AHEAD // (SAMPLES_TOGETHER * size))
         self._places = places or UniformPlaces(strata, generator)
         self._ahead: list[Sample] = []  # drawn in advance, the next one last
 
     def draw(self) -> Sample:
         # Drawing hundreds of samples takes as many operations as drawing one.
         if not self._ahead:
-            times = max(1, DRAWN_AHEAD // self.size)
-            shape, device = (times, self.size), self._ends.device
-            inside = torch.rand(
-                shape, generator=self._generator, dtype=torch.float64, device=device
-            )
+            block = self._blocks, SAMPLES_TOGETHER, self.size
+            inside = (self._random(block).argsort(dim=1) + self._random(block)) / block[1]
             points = (self._slots + inside) / self.size
+            shape = self._blocks * SAMPLES_TOGETHER, self.size
             hit = torch.searchsorted(self._ends, points, right=True).reshape(-1)
             strata = self._order[hit.to(self._order.device)]
             places = self._strata.starts[strata] + self._places.draw(strata)
@@ -230,6 +233,10 @@ class AllocatedSampler:
             weights = self._weights[strata].reshape(shape)
             self._ahead = list(map(Sample, windows.unbind(), weights.unbind()))[::-1]
         return self._ahead.pop()
+
+    def _random(self, shape: tuple[int, ...]) -> Tensor:
+        place, stream = self._ends.device, self._generator
+        return torch.rand(shape, generator=stream, dtype=torch.float64, device=place)
 
     def put_back(self, sample: Sample) -> None:
         self._ahead.append(sample)

@@ -86,6 +86,7 @@ class Algorithm:
             v = method.direction(engine, xi, anchor, coefficient)  # line 5: v(t,k)
             more = len(steps) + 1 < length and may_step(len(steps) + 1)
             steps.append(engine.apply(v, last=not more))  # line 6: θ(t,k+1)
+            method.applied(steps[-1])
             if early_stop(steps[-1]):  # line 7
                 break  # line 8
         if steps and steps[-1].cancelled:

@@ -9,12 +9,11 @@ from pts_scott.strata.learned import Learned
 from pts_scott.strata.policies import BySeries
 from pts_scott.strata.policy import Policy
 
+LEARNED = 32  # learned strata
 MAX_SERIES = 256  # beyond, a probe has too few windows of each
 
 
-def candidate_policies(
-    windows: WindowIndex, given: Policy | None, batch_size: int
-) -> dict[str, Policy]:
+def candidate_policies(windows: WindowIndex, given: Policy | None) -> dict[str, Policy]:
     """Return the policies to compare, by label.
 
     Parameters
@@ -23,8 +22,6 @@ def candidate_policies(
         The index.
     given
         The user's policy; None for none.
-    batch_size
-        M. Strata that share an M-th of a sample gain less, so learned ones are fewer.
     """
     offset = windows.series.timeline.offset
     days, series = step_days(offset), len(windows.series.item_ids)
@@ -35,13 +32,8 @@ def candidate_policies(
             policies.append(BySeries() * Calendar(["weekend"]))
     if days < 1:
         policies.append(Calendar(["hour"]))
-    policies += [default_stratifier(offset), Learned(learned_strata(batch_size))]
+    policies += [default_stratifier(offset), Learned(LEARNED)]
     return {label(policy): policy for policy in policies}
-
-
-def learned_strata(batch_size: int) -> int:
-    """Return how many learned strata suit a mini-batch of M windows."""
-    return 32 if batch_size == 1 else min(32, max(8, batch_size // 2))
 
 
 def label(policy: Policy) -> str:

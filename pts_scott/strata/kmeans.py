@@ -14,12 +14,7 @@ from pts_scott._utils.arguments import nearest, whole_number
 from pts_scott._utils.spacing import evenly_spaced
 from pts_scott._utils.text import cause
 from pts_scott.data.window_index import WindowIndex
-from pts_scott.errors import (
-    ArgumentError,
-    MissingExtraError,
-    NotFittedError,
-    StratificationError,
-)
+from pts_scott.errors import ArgumentError, NotFittedError, StratificationError
 from pts_scott.strata.codes import Codes
 from pts_scott.strata.policy import Policy, strata_count
 
@@ -83,13 +78,10 @@ class KMeans(Policy):
     def fit(self, windows: WindowIndex) -> Policy:
         if self.centres is not None:
             return self
-        try:
-            from sklearn.cluster import KMeans as Clustering
-            from sklearn.exceptions import ConvergenceWarning
-        except ImportError:
-            raise MissingExtraError(
-                "Stratifier.kmeans needs scikit-learn: pip install 'pts-scott[kmeans]'"
-            ) from None
+        # Imported on first use, which takes a while.
+        from sklearn.cluster import KMeans as Clustering
+        from sklearn.exceptions import ConvergenceWarning
+
         self.check_count(windows)
         sample = evenly_spaced(len(windows), FIT_WINDOWS).numpy()
         features = np.concatenate(list(self._features_of(windows, sample)))

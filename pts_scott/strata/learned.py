@@ -24,7 +24,7 @@ from pts_scott.strata.window_features import WindowFeatures, instance_features
 LEAF_WINDOWS = 8  # measured windows that a leaf has at least
 DIRECTIONS = 8  # principal directions of the sketches that the tree is fitted to
 PSEUDO_WINDOWS = 4  # windows that the mean of all counts as in the size of a series
-CHUNK = 2**18  # windows whose features are held at once
+CHUNK = 2**18  # windows whose features are held at once: about 50 MB
 #: Mean log-size of a series' measured gradients, a feature beside those of `SERIES`.
 SIZE = "series"
 
@@ -65,6 +65,10 @@ class Learned(Policy):
         self.series = None if series is None else dict(series)
         self._features: tuple[WindowIndex, WindowFeatures] | None = None
         self._sizes: tuple[WindowIndex, np.ndarray] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is copied and pickled: not what was prepared of an index."""
+        return {**self.__dict__, "_features": None, "_sizes": None}
 
     @property
     def needs_gradients(self) -> bool:  # type: ignore[override]
@@ -117,26 +121,25 @@ class Learned(Policy):
         return fitted
 
     def codes(self, windows: WindowIndex) -> Codes:
-        nodes = self._require_nodes()
-        kind = np.int16 if len(nodes) < 2**15 else np.int64
-        codes = np.empty(len(windows), dtype=kind)
-        for begin in range(0, len(windows), CHUNK):
-            numbers = np.arange(begin, min(begin + CHUNK, len(windows)), dtype=np.int64)
-            codes[begin : begin + CHUNK] = self.codes_at(windows, numbers)
-        return Codes(windows=codes)
+        numbers = np.arange(len(windows), dtype=np.int64)
+        return Codes(windows=self.codes_at(windows, numbers))
 
     def codes_at(self, windows: WindowIndex, numbers: np.ndarray) -> np.ndarray:
-        self._require_nodes()
+        nodes = self._require_nodes()
         features = self.features_of(windows)
         if (*features.names, SIZE) != self.names:
             raise StratificationError(
                 f"{self} was fitted to windows with the features "
                 f"{', '.join(self.names or ())}; these have {', '.join(features.names)}."
             )
-        members, _ = windows.rows(numbers)
-        sizes = self._sizes_of(windows)[members]
-        rows = np.column_stack([features.at(numbers), sizes])
-        return self._leaves(rows.astype(np.float32))
+        sizes = self._sizes_of(windows)
+        codes = np.empty(len(numbers), dtype=np.int16 if len(nodes) < 2**15 else np.int64)
+        for begin in range(0, len(numbers), CHUNK):
+            part = numbers[begin : begin + CHUNK]
+            members, _ = windows.rows(part)
+            rows = np.column_stack([features.at(part), sizes[members]])
+            codes[begin : begin + CHUNK] = self._leaves(rows.astype(np.float32))
+        return codes
 
     def _sizes_of(self, windows: WindowIndex) -> np.ndarray:
         """Return the feature ``SIZE`` of each series of an index."""

@@ -7,7 +7,7 @@ themselves. Missing and padded values count as zero.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,9 @@ SERIES = ("series level", "series spread", "series change")
 CALENDAR = ("hour", "weekday", "day", "month")
 
 CONSTANT = 1e-4  # of the level; a smaller spread may be rounding
-MAX_SUMMED = 2**24  # values up to which running sums are kept: 0.5 GB
+MAX_SUMMED = 2**23  # values up to which running sums are kept: 320 MB
 CHUNK = 2**14  # windows whose contexts are read at once where they are not
+STRETCH = 2**20  # values of adjacent series that are summed at once
 
 
 def context_features(contexts: np.ndarray) -> np.ndarray:
@@ -130,54 +131,62 @@ def _calendar(moments: pd.DatetimeIndex) -> np.ndarray:
 
 
 class _RunningSums:
-    """Sums over any stretch of a series, as differences of running sums."""
+    """Sums over any stretch of a series, as differences of running sums.
+
+    Values are distances from the mean of their series, in units of its largest value:
+    sums of all series are one array, in which small numbers must not be lost among large
+    ones.
+    """
 
     def __init__(self, windows: WindowIndex) -> None:
         store = windows.series
-        self._windows = windows
-        self._length = windows.context_length
+        self._windows, self._length = windows, windows.context_length
         values = np.nan_to_num(store.values.cpu().numpy().astype(np.float64))
-        self._x = values if values.ndim == 1 else values.mean(axis=1)
+        x = values if values.ndim == 1 else values.mean(axis=1)
         self._begins = store.begins.cpu().numpy()
-        ends = self._begins + store.lengths.cpu().numpy()
-        total = _running(self._x)
-        mean = (total[ends] - total[self._begins]) / np.maximum(ends - self._begins, 1)
-        # Squares are of the distance from the series' mean: others would cancel.
-        marks = np.zeros(len(self._x) + 1)
-        np.add.at(marks, self._begins, mean)
-        np.subtract.at(marks, ends, mean)
-        centre = marks.cumsum()[:-1]
-        self._centre = centre[np.minimum(self._begins, len(centre) - 1)]
-        centred = self._x - centre
+        lengths = store.lengths.cpu().numpy()
+        unit, centre = np.ones(len(lengths)), np.zeros(len(lengths))
+        centred, sizes = np.zeros_like(x), np.zeros_like(x)
+        for part, rows, begins in _stretches(self._begins, lengths):
+            some, counts = x[rows], lengths[part]
+            largest = np.maximum.reduceat(np.abs(some), begins)
+            unit[part] = np.where(largest > 0, largest, 1.0)
+            scaled = some / np.repeat(unit[part], counts)
+            centre[part] = np.add.reduceat(scaled, begins) / counts
+            centred[rows] = scaled - np.repeat(centre[part], counts)
+            sizes[rows] = np.abs(scaled)
+        self._unit, self._centre = unit, centre
+        self._last = centred
         self._sum, self._square = _running(centred), _running(np.square(centred))
-        self._size, self._zeros = _running(np.abs(self._x)), _running(self._x == 0)
+        self._size, self._zeros = _running(sizes), _running(x == 0)
 
     def features(self, numbers: np.ndarray) -> np.ndarray:
         """Return the features ``CONTEXT`` of some windows."""
         windows, length = self._windows, self._length
         located = windows.locate(torch.from_numpy(numbers).to(windows.device))
         series, starts = (part.cpu().numpy() for part in located)
-        first = self._begins[series]
+        first, unit = self._begins[series], self._unit[series]
         end = first + starts - windows.lead_time
         begin = np.maximum(first, end - length)
         recent = np.maximum(first, end - recent_steps(length))
-        centre, padded = self._centre[series], length - (end - begin)
+        # A padded step is zero, which is −centre from the series' mean.
+        centre, padded = self._centre[series], (length - (end - begin)) / length
 
         def mean(sums: np.ndarray) -> np.ndarray:
             return (sums[end] - sums[begin]) / length
 
-        # A padded step is zero, which is −centre from the series' mean.
-        shift = mean(self._sum) - padded / length * centre
-        square = mean(self._square) + padded / length * centre**2
+        shift = mean(self._sum) - padded * centre
+        square = mean(self._square) + padded * centre**2
         steps = recent_steps(length)
-        some = self._sum[end] - self._sum[recent] + (end - recent) * centre
+        some = self._sum[end] - self._sum[recent] - (steps - (end - recent)) * centre
+        last = self._last[np.maximum(end - 1, first)]
         return _features(
-            shift + centre,
-            square - shift**2,
-            mean(self._size),
-            mean(self._zeros) + padded / length,
-            self._x[np.maximum(end - 1, first)],
-            some / steps,
+            unit * shift,
+            unit**2 * (square - shift**2),
+            unit * mean(self._size),
+            mean(self._zeros) + padded,
+            unit * np.where(end > first, last, -centre),
+            unit * some / steps,
         )
 
 
@@ -189,12 +198,43 @@ def _running(values: np.ndarray) -> np.ndarray:
 def _series_features(windows: WindowIndex) -> np.ndarray:
     """Return level, spread and mean change of each series, of shape (series, 3)."""
     store = windows.series
-    rows = np.zeros((len(store.item_ids), len(SERIES)))
-    values, lengths = store.values, store.lengths.cpu().tolist()
-    for place, begin in enumerate(store.begins.cpu().tolist()):
-        part = values[begin : begin + lengths[place]].cpu().numpy().astype(np.float64)
-        part = np.nan_to_num(part if part.ndim == 1 else part.mean(axis=1))
-        size = np.abs(part).mean() or 1.0
-        change = np.abs(np.diff(part)).mean() if len(part) > 1 else 0.0
-        rows[place] = np.log1p(size), part.std() / size, change / size
-    return rows
+    lengths = store.lengths.cpu().numpy()
+    result = np.zeros((len(lengths), len(SERIES)))
+    for part, rows, begins in _stretches(store.begins.cpu().numpy(), lengths):
+        values = store.values[rows].cpu().numpy().astype(np.float64)
+        x = np.nan_to_num(values if values.ndim == 1 else values.mean(axis=1))
+        counts = lengths[part]
+
+        def mean(
+            values: np.ndarray, begins: np.ndarray = begins, counts: np.ndarray = counts
+        ) -> np.ndarray:
+            return np.add.reduceat(values, begins) / counts
+
+        size, centred = mean(np.abs(x)), x - np.repeat(mean(x), counts)
+        size = np.where(size > 0, size, 1.0)
+        change = np.abs(np.diff(x, prepend=x[:1]))
+        change[begins] = 0.0
+        result[part, 0] = np.log1p(size)
+        result[part, 1] = np.sqrt(mean(np.square(centred))) / size
+        result[part, 2] = mean(change) * counts / np.maximum(counts - 1, 1) / size
+    return result
+
+
+def _stretches(
+    begins: np.ndarray, lengths: np.ndarray
+) -> Iterator[tuple[slice, slice, np.ndarray]]:
+    """Yield groups of adjacent series: which they are, their rows, and where each begins.
+
+    A group has about `STRETCH` values, so that work on it needs little memory.
+    """
+    first = 0
+    ends = begins + lengths
+    breaks = np.flatnonzero(begins[1:] != ends[:-1]) + 1
+    for stop in [*breaks.tolist(), len(begins)]:
+        while first < stop:
+            last = int(np.searchsorted(ends[first:stop], begins[first] + STRETCH)) + first
+            last = min(max(last, first + 1), stop)
+            part = slice(first, last)
+            rows = slice(int(begins[first]), int(ends[last - 1]))
+            yield part, rows, begins[part] - begins[first]
+            first = last

@@ -56,4 +56,5 @@ class Measurements(Observer):
     def _measure(self, trainer: pl.Trainer, module: OuterLoopModule) -> None:
         self._made += 1
         self._last = module.steps
-        self.measure(trainer, module)
+        with module.runner.evaluated.evaluating():
+            self.measure(trainer, module)

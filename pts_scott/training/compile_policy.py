@@ -111,7 +111,7 @@ def repays_compiling(hyperparameters: Hyperparameters, budget: Budget) -> bool:
     """Return whether a run has enough steps to make up for compiling them."""
     steps = math.inf if budget.steps is None else budget.steps
     if budget.gradients is not None:
-        passes = 2 if METHODS[hyperparameters.method].uses_anchor else 1
+        passes = 2 if METHODS[hyperparameters.method].uses_snapshot else 1
         steps = min(steps, budget.gradients / (passes * hyperparameters.batch_size))
     seconds = budget.seconds or math.inf
     return steps >= STEPS_THAT_REPAY_COMPILING and seconds >= SECONDS_THAT_REPAY_COMPILING

@@ -87,9 +87,9 @@ class EngineSetup:
         self.check_seconds = 0.0
         self._attributes: dict[str, str] = {}
         with self._checking():
-            uses_anchor = inputs.method.uses_anchor
+            uses_snapshot = inputs.method.uses_snapshot
             self.facts: NetworkFacts = check_network(
-                self._passes, inputs.windows, uses_anchor=uses_anchor
+                self._passes, inputs.windows, uses_snapshot=uses_snapshot
             )
 
     def make(self, compiled: bool) -> EngineParts:

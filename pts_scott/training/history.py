@@ -38,8 +38,8 @@ class History:
         }
         #: Seconds that compilation took; they are not in ``seconds``.
         self.compile_seconds = 0.0
-        #: Names of the samplers; rows hold their index.
-        self._samplers: list[str] = []
+        #: Names of the samplers; rows hold their index, and 0 is an unknown one.
+        self._samplers = [""]
 
     def __len__(self) -> int:
         return len(self._columns["step"])
@@ -65,7 +65,7 @@ class History:
         """Return the rows as a table, with the columns in their documented order."""
         table = {k: np.array(column) for k, column in self._columns.items()}
         names = np.array(self._samplers, dtype=object)
-        table["sampler"] = names[table["sampler"]] if len(self) else names[:0]
+        table["sampler"] = names[table["sampler"]]
         return pd.DataFrame(table).assign(compile_seconds=self.compile_seconds)
 
     def state_dict(self) -> dict[str, Any]:

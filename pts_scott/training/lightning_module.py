@@ -73,7 +73,7 @@ class OuterLoopModule(pl.LightningModule):
         self._stop_requested = False
         self._between = False
         self._logged = -math.inf
-        self._optimizer_has_state = False
+        self._keeps_state = False
         self._trained = list(runner.losses.trainable())
 
     @property
@@ -216,12 +216,16 @@ class OuterLoopModule(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Make the optimizer whose gradient is replaced by v, and its scheduler."""
-        plan = self.runner.plan
-        optimizer = plan.make_optimizer(list(self.losses.trainable().values()))
-        self._optimizer_has_state = bool(optimizer.state)
+        plan, evaluated = self.runner.plan, self.runner.evaluated
+        optimizer = self._make_optimizer()
+        evaluated.use(optimizer)
+        self._keeps_state = bool(optimizer.state) or evaluated.differ
         if plan.make_scheduler is None:
             return optimizer
         return {"optimizer": optimizer, "lr_scheduler": plan.make_scheduler(optimizer)}
+
+    def _make_optimizer(self) -> torch.optim.Optimizer:
+        return self.runner.plan.make_optimizer(list(self.losses.trainable().values()))
 
     def on_train_start(self) -> None:
         """Make and check the engine, then start the clock."""
@@ -231,6 +235,7 @@ class OuterLoopModule(pl.LightningModule):
                 self.runner, self.fingerprint, lambda: self._stop_requested
             )
         self._check_trainable_unchanged()
+        self.runner.evaluated.train()
         self._start_engine()
         self.clock.start()
 
@@ -245,7 +250,7 @@ class OuterLoopModule(pl.LightningModule):
             optimizer.optimizer,
             optimizer.step,
             clip_gradient=self.runner.plan.clip_gradient,
-            initialised=self._optimizer_has_state,
+            keeps_state=self._keeps_state,
             is_watched=any(
                 is_overridden("on_before_optimizer_step", callback, pl.Callback)
                 for callback in self._callbacks
@@ -314,6 +319,15 @@ class OuterLoopModule(pl.LightningModule):
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Compute the mean loss over all windows of the validation data."""
+        with self.runner.evaluated.evaluating():
+            value = self._validate()
+            self.runner.output.offer_validated(value)
+        self.state.history.extend(val_loss=value)
+        self.state.scheduler_loss = value
+        is_shared = self.processes.size > 1  # all processes have the same value
+        self.log("val_loss", value, prog_bar=True, batch_size=1, sync_dist=is_shared)
+
+    def _validate(self) -> float:
         assert self.validation is not None
         numbers = torch.arange(len(self.validation))
         own, _ = self.processes.shard(numbers, numbers)
@@ -324,12 +338,7 @@ class OuterLoopModule(pl.LightningModule):
                 self.runner.named_errors(self.validation, lambda: own.to(self.device)),
             ):
                 total = len(own) * float(evaluate(self.losses, self.validation, own))
-        value = self.processes.sums([total])[0] / len(numbers)
-        self.state.history.extend(val_loss=value)
-        self.state.scheduler_loss = value
-        self.runner.output.offer_validated(value)
-        is_shared = self.processes.size > 1  # all processes have the same value
-        self.log("val_loss", value, prog_bar=True, batch_size=1, sync_dist=is_shared)
+        return self.processes.sums([total])[0] / len(numbers)
 
     def on_validation_end(self) -> None:
         self.clock.start()
@@ -340,6 +349,7 @@ class OuterLoopModule(pl.LightningModule):
     def finish(self) -> None:
         """Stop the clock, and restore the parameters that training returns."""
         self.clock.stop()
+        self.runner.evaluated.finish()
         self.runner.output.restore()
 
     # -- checkpoints -------------------------------------------------------------------
@@ -379,6 +389,8 @@ class OuterLoopModule(pl.LightningModule):
             check_shapes(self, checkpoint["state_dict"])
             self.state.load_state_dict(checkpoint[KEY], self._rank())  # buffers' shapes
             self.load_state_dict(checkpoint["state_dict"])
+            saved = checkpoint["optimizer_states"][0]
+            self.runner.evaluated.use(self._make_optimizer(), saved)
         self.state.finished = True
         self.finish()
 

@@ -69,12 +69,8 @@ def check_optimizer(given: Any, arguments: Mapping[str, Any]) -> Any:
         )
     if isinstance(given, str) or not callable(given):
         return one_of("optimizer", given, OPTIMIZERS)
-    if given in UNSUPPORTED:
-        raise ArgumentError(
-            f"optimizer={given.__name__} cannot be used: it needs a closure, or sparse "
-            f"gradients. Known names: {', '.join(OPTIMIZERS)}."
-        )
     if _is_class(given):
+        _check_step(given)
         accepted = inspect.signature(given).parameters
         refused = [n for n in arguments if _OPTIONS[n] not in accepted]
         if refused:
@@ -91,6 +87,17 @@ def check_optimizer(given: Any, arguments: Mapping[str, Any]) -> Any:
             f"(optimizer=torch.optim.AdamW) together with {name}."
         )
     return given
+
+
+def _check_step(kind: type[Optimizer]) -> None:
+    """Refuse an optimizer that needs more than a gradient."""
+    closure = inspect.signature(kind.step).parameters.get("closure")
+    needs_closure = closure is not None and closure.default is inspect.Parameter.empty
+    if needs_closure or issubclass(kind, UNSUPPORTED):
+        raise ArgumentError(
+            f"optimizer={kind.__name__} cannot be used: it needs a closure, or sparse "
+            f"gradients. Known names: {', '.join(OPTIMIZERS)}."
+        )
 
 
 _OPTIONS = {"learning_rate": "lr", "weight_decay": "weight_decay"}
@@ -130,6 +137,7 @@ def make_optimizer(
                 f"optimizer returned {type(optimizer).__name__}; expected a "
                 "function from parameters to a torch.optim.Optimizer."
             )
+        _check_step(type(optimizer))
         return optimizer
     options: dict[str, Any] = {"lr": learning_rate, "weight_decay": weight_decay}
     accepted = inspect.signature(kind).parameters

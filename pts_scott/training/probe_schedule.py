@@ -14,8 +14,8 @@ from dataclasses import dataclass
 FIRST_STEP = 100
 SHARE = 0.04  # of the cost of all steps, for probes
 STEP_OVERHEAD = 16  # of a step, in gradients: what a step costs regardless of M
-PROBE_OVERHEAD = 1500  # of a probe, in gradients: fitting and comparing strata
-MIN_WINDOWS, MAX_WINDOWS = 128, 512
+PROBE_OVERHEAD = 2000  # of a probe, in gradients: fitting and comparing strata
+MIN_WINDOWS, MAX_WINDOWS = 128, 1024
 EXPECTED_STEPS = 5000  # of a run that only time limits, at least
 RATIOS = (2, 4, 8, 16)
 
@@ -29,8 +29,8 @@ class ProbeSchedule:
     batch_size
         M.
     planned
-        Steps of the whole run; None if only time limits it. Then as many are expected
-        as were made so far, and at least 5,000.
+        Steps of the whole run; None if only time limits it. Then 5,000 are expected, and
+        later as many as were made so far.
     window_cost
         Cost of a probed window, in gradients of a mini-batch.
     """
@@ -43,33 +43,43 @@ class ProbeSchedule:
         """Return the first step after ``step`` at which a probe is due."""
         if step < FIRST_STEP:
             return FIRST_STEP
-        ratio = self._ratio(self._expected(step))
+        ratio = self._ratio
+        if self.planned is None and step >= EXPECTED_STEPS:
+            ratio = RATIOS[0]
         passed = math.floor(math.log(step / FIRST_STEP, ratio) + 1e-9) + 1
         return FIRST_STEP * ratio**passed
 
     def windows(self, step: int) -> int:
         """Return how many windows to probe at a step; 0 for too few to be of use."""
-        expected = self._expected(step)
-        count = self._windows_per_probe(expected, self._ratio(expected))
+        steps = self._expected / self._probes(self._ratio)
+        if self.planned is None:
+            # Probes double their distance, so all of them cost as much as two of these.
+            steps = max(steps, step / 2)
+        count = self._affordable(steps)
         return 0 if count < MIN_WINDOWS else int(min(count, MAX_WINDOWS))
 
-    def _expected(self, step: int) -> float:
-        """Return the steps among which the cost of probes is shared."""
-        return max(EXPECTED_STEPS, step) if self.planned is None else self.planned
+    @property
+    def _expected(self) -> float:
+        return EXPECTED_STEPS if self.planned is None else self.planned
 
-    def _ratio(self, steps: float) -> float:
-        """Return the ratio of the steps of two probes: the smallest that is affordable.
+    @property
+    def _ratio(self) -> float:
+        """The ratio of the steps of two probes: the smallest that is affordable.
 
         It is infinite if a run can afford one probe at most.
         """
         for ratio in RATIOS:
-            if self._windows_per_probe(steps, ratio) >= MIN_WINDOWS:
+            if self._affordable(self._expected / self._probes(ratio)) >= MIN_WINDOWS:
                 return ratio
         return math.inf
 
-    def _windows_per_probe(self, steps: float, ratio: float) -> float:
-        probes = 1
-        if steps > FIRST_STEP and math.isfinite(ratio):
-            probes += math.floor(math.log(steps / FIRST_STEP, ratio))
-        cost = SHARE * steps * (self.batch_size + STEP_OVERHEAD) / probes
+    def _probes(self, ratio: float) -> int:
+        """Return how many probes there are at a ratio."""
+        if self._expected <= FIRST_STEP or math.isinf(ratio):
+            return 1
+        return 1 + math.floor(math.log(self._expected / FIRST_STEP, ratio))
+
+    def _affordable(self, steps: float) -> float:
+        """Return how many windows a probe can have, at the cost of so many steps."""
+        cost = SHARE * steps * (self.batch_size + STEP_OVERHEAD)
         return (cost - PROBE_OVERHEAD) / self.window_cost

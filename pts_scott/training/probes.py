@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pts_scott._utils.text import cause
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.diagnostics.allocation_variance import (
     control_variate_variance,
@@ -33,7 +35,8 @@ from pts_scott.method.objective import Objective
 from pts_scott.method.protocol import Counters, Tensors
 from pts_scott.strata.partition import Strata
 from pts_scott.strata.policies import Single
-from pts_scott.training.probe_schedule import ProbeSchedule
+from pts_scott.strata.policy import Policy
+from pts_scott.training.probe_schedule import FIRST_STEP, ProbeSchedule
 
 UNIFORM = "uniform"
 POOL_PER_DRAW = 8  # windows sorted into learned strata, for each that will be drawn
@@ -96,8 +99,9 @@ class Probes:
         The allocation of a method that does not choose.
     sketches
         Measures gradients.
-    schedule
-        When to measure, and how many windows.
+    make_schedule
+        Returns when to measure how many windows, given the cost of one in gradients. It
+        is made when the first probe is due: to find the cost, the network is called.
     objective
         The weights of the windows in the loss; None if each counts alike.
     generator
@@ -112,30 +116,27 @@ class Probes:
         choice: SamplerChoice,
         allocation: str,
         sketches: GradientSketches,
-        schedule: ProbeSchedule,
+        make_schedule: Callable[[int], ProbeSchedule],
         objective: Objective | None,
         generator: torch.Generator,
     ) -> None:
         self._losses, self._windows, self._method = losses, windows, method
         self._choice, self._allocation = choice, allocation
-        self._sketches, self._schedule = sketches, schedule
+        self._sketches, self._make_schedule = sketches, make_schedule
         self._objective, self._generator = objective, generator
-        self._due = schedule.next_after(0)
+        self._due: float = FIRST_STEP
         self._earlier: Tensors | None = None
         #: What was used from which step on, and the last comparison.
         self.choices: list[Choice] = []
         self.findings: list[Finding] = []
         #: Variance of a gradient's change in one outer loop, by that of the gradient.
         self.change = math.nan
+        #: Variance of SCott at its best anchor, relative to uniform; NaN if unknown.
+        self.control_variate = math.nan
         self.seconds = 0.0
         self.strata: Strata | None = None
         self._sorted: tuple[Choice, Strata] | None = None
-
-    @property
-    def control_variate(self) -> float:
-        """Variance of SCott at its best anchor, relative to uniform; NaN if unknown."""
-        best = min((f.best[1].value for f in self.findings), default=1.0)
-        return control_variate_variance(min(best, 1.0), self.change)
+        self._processes = Processes()
 
     @property
     def sampler(self) -> str:
@@ -143,9 +144,13 @@ class Probes:
         return self.choices[-1].sampler if self.choices else UNIFORM
 
     def before_loop(
-        self, counters: Counters, allows: Any, processes: Processes, length: int
+        self,
+        counters: Counters,
+        allows: Callable[[int], bool],
+        processes: Processes,
+        length: int,
     ) -> None:
-        """Probe if one is due, before an outer loop of about ``length`` steps.
+        """Probe if a probe is due, before an outer loop of about ``length`` steps.
 
         Parameters
         ----------
@@ -158,6 +163,7 @@ class Probes:
         length
             Steps of an outer loop.
         """
+        self._processes = processes
         if counters.steps >= self._due:
             self._probe(counters, allows, processes)
         elif self._method.chooses_strata and counters.steps + length >= self._due:
@@ -166,20 +172,41 @@ class Probes:
                 p.detach().clone() for p in self._losses.trainable().values()
             )
 
-    def _probe(self, counters: Counters, allows: Any, processes: Processes) -> None:
+    def _probe(
+        self, counters: Counters, allows: Callable[[int], bool], processes: Processes
+    ) -> None:
         began = time.perf_counter()
-        step = counters.steps
-        self._due = self._schedule.next_after(step)
-        count = self._schedule.windows(step)
-        if not count or not allows(2 * count):
-            return
-        choice = self._decide(counters, count)
-        choice = processes.gather(choice)[0]
+        choice = None
+        try:
+            choice = self._decide_if_affordable(counters, allows)
+        except Exception as error:  # a run must not be lost to a measurement
+            self._due = math.inf
+            self._warn(
+                f"gradients could not be probed at step {counters.steps} "
+                f"({cause(error)}), so mini-batches are drawn as before until the end"
+            )
+        # All processes follow the first, whatever happened in the others.
+        choice, self._due = processes.gather((choice, self._due))[0]
         if choice is not None:
             self._use(choice)
             self.choices.append(choice)
         self._earlier = None
         self.seconds += time.perf_counter() - began
+
+    def _warn(self, message: str) -> None:
+        if self._processes.is_first:
+            warnings.warn(f"{message}.", ScottWarning, stacklevel=3)
+
+    def _decide_if_affordable(
+        self, counters: Counters, allows: Callable[[int], bool]
+    ) -> Choice | None:
+        """Schedule the next probe, and measure now if the budget allows it."""
+        schedule = self._make_schedule(self._sketches.cost(self._windows))
+        self._due = schedule.next_after(counters.steps)
+        count = schedule.windows(counters.steps)
+        if not count or not allows(2 * count):
+            return None
+        return self._decide(counters, count)
 
     def _decide(self, counters: Counters, count: int) -> Choice | None:
         """Measure, and return what to use from now on; None to leave it as it is."""
@@ -193,6 +220,8 @@ class Probes:
             return self._fitted(step, label, self._allocation, reason, measured)
         reference = self._windows.draw(REFERENCE_WINDOWS, self._generator).cpu().numpy()
         self.findings = self._choice.compare(measured, reference)
+        lowest = min((f.best[1].value for f in self.findings), default=1.0)
+        self.control_variate = control_variate_variance(min(lowest, 1.0), self.change)
         gains = [f for f in self.findings if f.best[1].is_gain]
         current = self.choices[-1].label if self.choices else UNIFORM
         if not gains:  # what is used stays, unless it does harm
@@ -200,7 +229,6 @@ class Probes:
                 f for f in self.findings if f.label == current and f.best[1].value < 1
             ]
         if not gains:
-            lowest = min((f.best[1].value for f in self.findings), default=math.nan)
             reason = (
                 f"no strata reduce the variance of {count} measured gradients beyond "
                 f"doubt (the best to {lowest:.2f} of uniform)"
@@ -222,16 +250,15 @@ class Probes:
         counters.probe_gradients += count
         self._measure_change(counters, numbers, sketches)
         finite = sketches.isfinite().all(dim=1)
-        if not bool(finite.all()):
-            warnings.warn(
-                f"{int((~finite).sum())} of {count} gradients probed at step "
-                f"{counters.steps} are not finite and are left out"
-                + ("" if finite.sum() > count / 2 else ", so the sampler stays as it is")
-                + ".",
-                ScottWarning,
-                stacklevel=2,
+        faulty = int((~finite).sum())
+        if faulty:
+            enough = faulty < count / 2
+            self._warn(
+                f"{faulty} of {count} gradients probed at step {counters.steps} are not "
+                "finite and are left out"
+                + ("" if enough else ", so mini-batches are drawn as before")
             )
-            if finite.sum() <= count / 2:
+            if not enough:
                 return None
         if self._objective is not None:
             factors = self._objective.weights(numbers.cpu().numpy())
@@ -294,7 +321,7 @@ class Probes:
         self.strata = strata
         self._method.reallocate(strata, *layout)
 
-    def _strata_of(self, choice: Choice, policy: Any) -> Strata:
+    def _strata_of(self, choice: Choice, policy: Policy) -> Strata:
         if not choice.learned:
             return self._choice.strata(choice.label)
         if choice.pool_size >= len(self._windows):
@@ -311,7 +338,7 @@ class Probes:
         for choice in self.choices:
             name = "uniform mini-batches" if choice.label == UNIFORM else choice.sampler
             lines.append(f"From step {choice.step}: {name}: {choice.reason}.")
-        if not math.isnan(self.change):
+        if not math.isnan(self.control_variate):
             lines.append(
                 f"A control variate would have {self.control_variate:.2f} of the "
                 "variance of uniform mini-batches at the same cost, at its best anchor."
@@ -324,6 +351,7 @@ class Probes:
             "due": self._due,
             "seconds": self.seconds,
             "choices": [vars(choice) for choice in self.choices],
+            "control_variate": self.control_variate,
             "earlier": self._earlier,
         }
 
@@ -331,6 +359,7 @@ class Probes:
         """Continue from a saved state; before the method's own state is loaded."""
         self._due, self.seconds = state["due"], state["seconds"]
         self.choices = [Choice(**choice) for choice in state["choices"]]
+        self.control_variate = state["control_variate"]
         self._earlier = state["earlier"]
         if self.choices:
             self._use(self.choices[-1])

@@ -132,9 +132,9 @@ class RunState:
         self.faults.load_state_dict(state["faults"])
         self.clock = Stopwatch(state["seconds"])
         set_buffers(self._losses, state["buffers"])
-        self._generators.load_state_dict(state["generators"])
-        if self._probes is not None:
+        if self._probes is not None:  # which draw again the windows of their strata
             self._probes.load_state_dict(state["probes"])
+        self._generators.load_state_dict(state["generators"])
         self._method.load_state_dict(state["method"])
         self.engine = state["engine"]
         self._output.load_state_dict(state["output"])

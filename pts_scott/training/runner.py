@@ -28,6 +28,7 @@ from pts_scott.method.protocol import LoopReport, Tensors
 from pts_scott.method.scott import Algorithm
 from pts_scott.strata.partition import Strata
 from pts_scott.training.engine_setup import EngineInputs, EngineSetup
+from pts_scott.training.evaluated_parameters import EvaluatedParameters
 from pts_scott.training.fault_log import FaultLog
 from pts_scott.training.history import History
 from pts_scott.training.plan import Plan
@@ -70,7 +71,8 @@ class OuterLoopRunner:
         self.plan, self.generators = plan, generators
         self.method, self.probes = method, probes
         self.processes = Processes()
-        self.output = OutputSelector(plan.output, losses, generators.output)
+        self.evaluated = EvaluatedParameters(losses)
+        self.output = OutputSelector(plan.output, self.evaluated, generators.output)
         faults = FaultLog(
             losses, windows, plan.skip_limit, lambda: self.processes.is_first
         )
@@ -282,7 +284,7 @@ class OuterLoopRunner:
         No probe had such a window, so the two passes of an inner step drew different
         numbers.
         """
-        if self.parts.engine.gradients.stochastic or not self.method.uses_anchor:
+        if self.parts.engine.gradients.stochastic or not self.method.uses_snapshot:
             yield
             return
         device = self.windows.device

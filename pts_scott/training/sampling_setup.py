@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import warnings
 from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 import torch
@@ -54,6 +55,8 @@ class SamplingSetup:
         objective: str | pd.Timedelta | Mapping[str, float],
     ) -> None:
         self._windows, self._numbers = windows, hyperparameters
+        if stratifier is not None and stratifier.needs_gradients:
+            stratifier = copy.deepcopy(stratifier)  # it keeps features of the windows
         self._given = stratifier
         self._method = METHODS[hyperparameters.method]
         self._policy: Policy | None = None
@@ -79,6 +82,11 @@ class SamplingSetup:
     def _stratify(self) -> Strata | None:
         assert self._policy is not None
         if self._policy.needs_gradients:
+            if isinstance(self._numbers.allocation, Mapping):
+                raise ArgumentError(
+                    "allocation: shares by label need strata with fixed labels, not "
+                    f"{self._policy}, whose strata are found during training."
+                )
             if self._method.uses_anchor:
                 raise ArgumentError(
                     f"stratifier={self._policy}: its strata are found during training, "
@@ -109,7 +117,7 @@ class SamplingSetup:
         """Return the candidates of a run whose sampler adapts; None for a fixed one."""
         size = self._numbers.batch_size
         if self._method.chooses_strata:
-            policies = candidate_policies(self._windows, self._given, size)
+            policies = candidate_policies(self._windows, self._given)
             choice = SamplerChoice(self._windows, policies, size)
             for name, policy in policies.items():
                 if not policy.needs_gradients:
@@ -139,19 +147,15 @@ class SamplingSetup:
         """Return the measurements that adapt the sampler; None for a fixed one."""
         if self._choice is None:
             return None
-        sketches = GradientSketches(losses, seed % 2**31)
-        schedule = ProbeSchedule(
-            self._numbers.batch_size,
-            _planned_steps(budget, method),
-            sketches.cost(self._windows),
-        )
+        planned = _planned_steps(budget, method)
+        schedule = functools.partial(ProbeSchedule, self._numbers.batch_size, planned)
         return Probes(
             losses,
             self._windows,
             method,
             self._choice,
-            _allocation_name(self._numbers.allocation or method.allocation),
-            sketches,
+            str(self._numbers.allocation or method.allocation),
+            GradientSketches(losses, seed % 2**31),
             schedule,
             self.objective,
             generator,
@@ -168,7 +172,3 @@ def _planned_steps(budget: Budget, method: Method) -> float | None:
     if budget.seconds is not None or not limits:
         return None
     return min(limits)
-
-
-def _allocation_name(allocation: Any) -> str:
-    return allocation if isinstance(allocation, str) else "proportional"

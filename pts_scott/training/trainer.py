@@ -72,14 +72,14 @@ class ScottTrainer(Configured):
     ----------
     method
         "auto": measures gradients along the run, and draws mini-batches from the strata
-        that reduce their variance most, if any do. "stratified": every step is a
-        stratified mini-batch; "plain": a uniform one. "scott": control variates with a
-        stratified anchor, the paper's method; "scsg": with a uniform anchor of the same
-        size; "svrg": with the full gradient.
+        that reduce their variance most, if any do; "stratified": from given ones;
+        "plain": uniform ones. "scott": control variates with a stratified anchor, the
+        paper's method; "scsg": a uniform anchor of the same size; "svrg": the full
+        gradient. "mars", "storm": corrected by the previous step. See docs/methods.md.
     optimizer
         "sgd", "adam", "adamw", "adagrad" or another name of ``torch.optim`` in lower
-        case; an optimizer class; or a function from a list of parameters to an
-        optimizer. S-Adam is method="scott" with optimizer="adam".
+        case; a class, e.g. of schedulefree; or a function from a list of parameters to
+        an optimizer. S-Adam is method="scott" with optimizer="adam".
     learning_rate, weight_decay
         Options of an optimizer that is given by name or class. A function sets its own.
     scheduler
@@ -108,8 +108,8 @@ class ScottTrainer(Configured):
         γ, early stop of the inner loop when ‖v(t,k)‖² ≤ γ‖v(t,0)‖²; None to disable
         it.
     coefficient
-        c of the control variate: 1 is the paper's method, 0 the plain optimizer;
-        "linear" goes from 1 to 0 as the budget is used up.
+        c of the control variate, or factor of another correction: 1 is the paper's
+        method, 0 the plain optimizer; "linear" goes from 1 to 0 with the budget.
     epochs, num_batches_per_epoch
         Epochs, and steps per epoch. The end of an epoch does not interrupt the inner
         steps of an anchor: epochs shorter than ``inner_steps`` that end within them are
@@ -327,7 +327,7 @@ class ScottTrainer(Configured):
         output = self._output(validation_windows is not None)
         check_inputs(network, windows, validation_windows, output)
         seed = self.next_seed() if seed is None else seed
-        self._history = History()
+        self._history, self._report = History(), ""
         self.compiled, self.compile_fallback = False, None
         losses = Losses(network, windows.fields)
         with (
@@ -388,12 +388,12 @@ class ScottTrainer(Configured):
         execution = RunExecution(self, module)
         self.lightning = execution.lightning
         self.gave_up = module.runner.faults.gave_up
-        if module.state.finished:
-            return
-        execution.fit()
-        self.interrupted, self.gave_up = module.interrupted, module.runner.faults.gave_up
-        self.compiled, self.compile_fallback = module.compiled, module.compile_fallback
-        self.strata = module.runner.strata
-        self._report = module.runner.report()
-        self.self_check_seconds = module.self_check_seconds
-        self.checkpoint_seconds = execution.checkpoint_seconds
+        if not module.state.finished:
+            execution.fit()
+            self.interrupted = module.interrupted
+            self.gave_up = module.runner.faults.gave_up
+            self.compiled = module.compiled
+            self.compile_fallback = module.compile_fallback
+            self.self_check_seconds = module.self_check_seconds
+            self.checkpoint_seconds = execution.checkpoint_seconds
+        self.strata, self._report = module.runner.strata, module.runner.report()

@@ -69,6 +69,25 @@ def test_ranks_draw_different_numbers():
         assert drawn[1] == draw()
 
 
+def test_streams_of_training_do_not_depend_on_further_streams():
+    """Runs of earlier versions had four streams, whose numbers have to stay the same."""
+    seeds = np.random.SeedSequence(7).generate_state(4, dtype=np.uint64)
+    generators = Generators.from_seed(7)
+    for name, seed in zip(("anchor", "inner", "length", "output"), seeds, strict=True):
+        expected = torch.Generator().manual_seed(int(seed) % 2**63)
+        found = torch.rand(3, generator=getattr(generators, name))
+        assert torch.equal(found, torch.rand(3, generator=expected)), name
+
+
+def test_every_stream_has_its_own_numbers():
+    generators = Generators.from_seed(7)
+    drawn = {
+        float(torch.rand((), generator=getattr(generators, name)))
+        for name in ("anchor", "inner", "length", "output", "probe")
+    }
+    assert len(drawn) == 5
+
+
 def test_streams_resume_from_their_state():
     generators = Generators.from_seed(0)
     torch.rand(3, generator=generators.inner)

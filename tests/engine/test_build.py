@@ -33,11 +33,11 @@ def rebuilt(run: Assembled, processes: Processes | None = None, **options):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_only_methods_with_an_anchor_use_a_snapshot_and_stop_early(method):
+def test_only_methods_with_an_anchor_stop_early_and_only_some_have_a_snapshot(method):
     run = assemble(tiny_network(), wave_windows(), method)
-    has_anchor = METHODS[method].uses_anchor
-    assert run.parts.engine.uses_snapshot is has_anchor
-    assert bool(run.parts.engine.snapshot) is has_anchor
+    has_anchor, has_snapshot = METHODS[method].uses_anchor, METHODS[method].uses_snapshot
+    assert run.parts.engine.uses_snapshot is has_snapshot
+    assert bool(run.parts.engine.snapshot) is has_snapshot
     assert type(run.parts.early_stop) is (EarlyStop if has_anchor else NeverStop)
 
 
@@ -46,6 +46,14 @@ def test_steps_are_compiled_where_gradients_are():
     assert type(eager.parts.engine) is EagerEngine
     compiled = assemble(tiny_network(), wave_windows(), compiled=True)
     assert type(compiled.parts.engine) is CompiledEngine
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_that_need_the_direction_have_no_fused_steps(method):
+    run = assemble(tiny_network(), wave_windows(), method, compiled=True)
+    kind = EagerEngine if METHODS[method].needs_direction else CompiledEngine
+    assert type(run.parts.engine) is kind
+    assert run.parts.engine.gradients.compiled
 
 
 def test_unknown_update_rules_and_watched_updates_are_not_compiled():

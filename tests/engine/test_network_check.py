@@ -39,7 +39,7 @@ from pts_scott.errors import (
 def check(network: nn.Module) -> NetworkFacts:
     windows, losses = wave_windows(), Losses(network)
     passes = PlainPasses(losses, lambda numbers: windows.gather(numbers, losses.fields))
-    return check_network(passes, windows, uses_anchor=True)
+    return check_network(passes, windows, uses_snapshot=True)
 
 
 @pytest.mark.parametrize("method", ["plain", "scott", "stratified"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import schedulefree
 import torch
 
 from pts_scott.engine.update_rules import RULES, can_fuse
@@ -53,6 +54,8 @@ def test_only_plain_optimizers_are_fused():
     assert not fuses(torch.optim.SGD(parameters, lr=0.1, maximize=True))
     assert not fuses(torch.optim.SGD(parameters[:1], lr=0.1))
     assert not fuses(torch.optim.SGD([{"params": [p]} for p in parameters], lr=0.1))
+    assert not fuses(schedulefree.AdamWScheduleFree(parameters))
+    assert not fuses(schedulefree.SGDScheduleFree(parameters))
     watched = torch.optim.SGD(parameters, lr=0.1)
     watched.register_step_post_hook(lambda *_: None)
     assert not fuses(watched)

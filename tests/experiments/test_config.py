@@ -17,6 +17,8 @@ from pts_scott.experiments.run_files import run_folder
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SHIPPED = sorted((*CONFIGS.glob("paper/*.yaml"), *CONFIGS.glob("small-cpu/*.yaml")))
+SAMPLING = sorted(CONFIGS.glob("sampling/*.yaml"))
+STRATA = {"exchange_rate": 32, "synthetic": 16, "traffic-21x17544": 49}
 SEVEN = ["SGD", "SCSG", "SCott", "Adam", "S-Adam", "Adagrad", "S-Adagrad"]
 
 # The paper's table: step sizes in the order of SEVEN, then γ of SCott, S-Adam and
@@ -76,6 +78,35 @@ def test_small_cpu_config_differs_from_the_papers_only_as_documented():
     assert small["model"]["arguments"]["num_stacks"] < 30
     for name in SEVEN:
         assert small["optimizers"][name] == paper["optimizers"][name]
+
+
+@pytest.mark.parametrize("path", SAMPLING, ids=lambda p: p.stem)
+def test_sampling_configs_compare_auto_with_uniform_mini_batches(path):
+    experiment = load_experiment(path)
+    plain, auto = experiment.optimizers.values()
+    assert (plain.method, auto.method) == ("plain", "auto")
+    assert dataclasses.replace(auto, method="plain") == plain
+    assert experiment.compile is True
+    lengths = experiment.data.context_length, experiment.data.prediction_length
+    assert lengths == ((8, 1) if "exchange" in path.stem else (72, 24))
+
+
+def test_readme_lists_every_folder_and_profile():
+    text = (CONFIGS / "README.md").read_text()
+    for folder in CONFIGS.iterdir():
+        if folder.is_dir():
+            assert f"| `{folder.name}/` |" in text
+    for profile in (CONFIGS / "profiles").glob("*.yaml"):
+        assert f"`{profile.stem}`" in text
+
+
+@pytest.mark.parametrize("data", ["exchange_rate", "synthetic", "traffic-21x17544"])
+def test_stratified_steps_have_one_window_per_stratum(data):
+    path = next(CONFIGS.glob(f"small-cpu/*-{data}.yaml"))
+    experiment = load_experiment(path)
+    stratified = [o for o in experiment.optimizers.values() if o.method == "stratified"]
+    assert {o.allocation for o in stratified} == {"equal"}
+    assert {o.batch_size for o in stratified} == {STRATA[data]}
 
 
 def test_default_grids_are_the_papers(small_config):

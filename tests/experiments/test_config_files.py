@@ -9,6 +9,8 @@ from helpers.experiments import replace_in_config
 from pts_scott.errors import ConfigError
 from pts_scott.experiments.config_files import compose, load_experiment, plain_message
 
+PLAIN = {"method": "plain", "optimizer": "sgd"}
+
 
 def test_options_override_values_at_any_depth(small_config):
     experiment = load_experiment(
@@ -62,6 +64,15 @@ def test_later_values_win_and_a_file_replaces_the_whole_section(tmp_path):
         ({"model": {"name": "transformer"}}, "model.name"),
         ({"data": {"stratifier": "weekly()"}}, "no policy 'weekly'"),
         ({"variance": {"stratifiers": ["x"]}}, "expected a policy"),
+        ({"optimizers": {"A": {**PLAIN, "batch_size": 0}}}, "optimizers.A.batch_size=0"),
+        (
+            {"optimizers": {"A": {**PLAIN, "stratifier": "weekly()"}}},
+            "no policy 'weekly'",
+        ),
+        (
+            {"optimizers": {"A": {**PLAIN, "allocation": "even"}}},
+            "allocation: expected one of 'proportional', 'equal', 'spread', null; given",
+        ),
         ({"optimizers": {"s-adam": {}, "S Adam": {}}}, "method"),
     ],
 )

@@ -68,6 +68,30 @@ def test_betas_are_passed_to_adam(small_config):
     assert optimizer.param_groups[0]["weight_decay"] == 1e-5
 
 
+def test_optimizers_may_have_their_own_sampler(small_config):
+    options = ["method", "stratifier", "allocation", "batch_size", "replacement"]
+    values = ["stratified", "series()", "equal", "6", "false"]
+    given = [
+        part
+        for name, value in zip(options, values, strict=True)
+        for part in (f"--optimizers.SGD.{name}", value)
+    ]
+    setting = Setting(load_experiment(small_config, given))
+    own, other = setting.trainer("SGD", 0), setting.trainer("S-Adam", 0)
+    assert own.hyperparameters.allocation == "equal"
+    assert own.hyperparameters.replacement is False
+    assert (own.batch_size, other.batch_size) == (6, 4)
+    assert str(own.stratifier) == "Stratifier.series()"
+    assert str(other.stratifier) == "Stratifier.calendar('hour')"
+    assert other.hyperparameters.allocation is None
+    assert other.hyperparameters.replacement is True
+
+
+def test_experiments_return_the_last_parameters(small_config):
+    setting = Setting(load_experiment(small_config))
+    assert setting.trainer("SGD", 0).output == "last"
+
+
 def test_all_or_no_optimizers_of_a_setting_are_compiled(small_config):
     options = ["--compile", "auto", "--batch_size", "1", "--gradient_budget", "15000"]
     setting = Setting(load_experiment(small_config, options))
@@ -75,3 +99,6 @@ def test_all_or_no_optimizers_of_a_setting_are_compiled(small_config):
     options[-1] = "30000"
     setting = Setting(load_experiment(small_config, options))
     assert {setting.trainer(n, 0).compile for n in ("SGD", "S-Adam")} == {"auto"}
+    options += ["--optimizers.SGD.batch_size", "2"]
+    setting = Setting(load_experiment(small_config, options))
+    assert {setting.trainer(n, 0).compile for n in ("SGD", "S-Adam")} == {False}

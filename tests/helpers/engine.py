@@ -72,7 +72,8 @@ def assemble(
     strata = Stratifier.calendar("hour").stratify(windows).to(strata_device or device)
     windows = windows.to(device)
     generators = Generators.from_seed(0, device)
-    chosen = METHODS[method](numbers, windows, strata, generators)
+    kind = METHODS[method]
+    chosen = kind(numbers, windows, None if kind.chooses_strata else strata, generators)
     gradients = Gradients(losses, compiled=compiled)
     made = OPTIMIZERS[optimizer](gradients.parameters, lr=0.1, weight_decay=1e-3)
     counters = Counters()

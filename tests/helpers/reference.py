@@ -9,14 +9,16 @@ import torch
 from torch.func import functional_call
 
 from helpers.series import wave_windows
-from helpers.training import QUIET, TinyNetwork, tiny_network
+from helpers.training import PAPER, QUIET, TinyNetwork, tiny_network
 from pts_scott import ScottTrainer, Stratifier
 from pts_scott._utils.rng import Generators
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.losses import Losses
 from pts_scott.method import reference
 from pts_scott.method.methods import METHODS
+from pts_scott.method.samplers import AllocatedSampler
 from pts_scott.strata.partition import Strata
+from pts_scott.strata.policies import Single
 
 SEED = 11
 STEPS = 26
@@ -24,6 +26,11 @@ INNER_STEPS = 7
 BATCH = 3
 B_PER_STRATUM = 2
 STRATIFIER = Stratifier.periodic(3) * Stratifier.series()
+STRATA = 9
+#: Settings of single methods: stratified steps of b windows per stratum.
+OWN_SETTINGS = {
+    "stratified": {"allocation": "equal", "batch_size": STRATA * B_PER_STRATUM}
+}
 
 
 class RecordingTrainer(ScottTrainer):
@@ -50,6 +57,7 @@ def train(
 ) -> RecordingTrainer:
     """Train with fixed settings and return the trainer with its records."""
     settings = {
+        **PAPER,
         "learning_rate": 0.05,
         "weight_decay": 1e-3,
         "stratifier": STRATIFIER,
@@ -61,9 +69,12 @@ def train(
         "compile": False,
         "seed": SEED,
         "trainer_kwargs": QUIET,
+        **OWN_SETTINGS.get(method, {}),
         **kwargs,
+        "method": method,
+        "optimizer": optimizer,
     }
-    trainer = RecordingTrainer(method=method, optimizer=optimizer, **settings)
+    trainer = RecordingTrainer(**settings)
     trainer.fit(network or tiny_network(), windows or wave_windows())
     return trainer
 
@@ -95,7 +106,13 @@ def reference_path(
         parts = numbers.reshape(len(strata), B_PER_STRATUM).tolist()
         return list(zip(strata.weights.tolist(), parts))
 
+    # Uniform until the first measurement, and drawn as a partition with one stratum.
+    everything = Single().stratify(windows)
+    automatic = AllocatedSampler(
+        windows, everything, everything.weights, BATCH, generators.anchor
+    )
     samples = {
+        "auto": lambda: [(1.0, automatic.draw().windows.tolist())],
         "scott": draw_stratified,
         "stratified": draw_stratified,
         "scsg": lambda: [
@@ -106,12 +123,22 @@ def reference_path(
     }
     theta = [p.detach().clone() for p in losses.trainable().values()]
     update = reference.REFERENCE_OPTIMIZERS[optimizer](0.05, 1e-3)
-    if METHODS[method].uses_anchor:
+
+    def draw_minibatch() -> list[int]:
+        return draw_uniform(BATCH, generators.inner)
+
+    literature = {
+        "mars": lambda *given: reference.mars(*given, gamma=0.025, beta=0.95),
+        "storm": lambda *given: reference.storm(*given, a=0.1),
+    }
+    if method in literature:
+        steps = literature[method](gradient, theta, draw_minibatch, update)
+    elif METHODS[method].uses_anchor:
         steps = reference.scott(
             gradient,
             theta,
             samples[method],
-            lambda: draw_uniform(BATCH, generators.inner),
+            draw_minibatch,
             update,
             lambda: INNER_STEPS,
             gamma,

@@ -67,6 +67,33 @@ def test_outer_loop_ends_when_the_norm_has_decreased_to_gamma():
     assert [t for t, _, _ in itertools.islice(steps, 7)] == [0, 0, 0, 1, 1, 1, 2]
 
 
+def test_mars_adds_the_change_of_the_gradient():
+    batches = iter([[0], [2], [2]])
+    steps = reference.mars(
+        gradient,
+        number(5.0),
+        lambda: next(batches),
+        reference.SGD(0.5, 0.0),
+        gamma=0.25,
+        beta=0.8,  # γ·β/(1 − β) = 1
+    )
+    found = [(float(v[0]), float(x[0])) for _, v, x in itertools.islice(steps, 3)]
+    # Gradients 4, 3 − 8 = −5 and 10 − 8 = 2; the change of the first is not known.
+    assert [v for v, _ in found] == pytest.approx([4.0, -5.0 - 9.0, 2.0 + 7.0])
+    assert [x for _, x in found] == pytest.approx([3.0, 10.0, 5.5])
+
+
+def test_storm_corrects_its_direction_and_forgets_a_share_of_it():
+    batches = iter([[0], [2], [1]])
+    steps = reference.storm(
+        gradient, number(5.0), lambda: next(batches), reference.SGD(0.5, 0.0), a=0.5
+    )
+    found = [(float(v[0]), float(x[0])) for _, v, x in itertools.islice(steps, 3)]
+    # d = 4 at 5; at 3 it is −5 + (4 + 3) / 2; at 3.75 it is 0.75 + (−1.5 − 0) / 2.
+    assert [v for v, _ in found] == pytest.approx([4.0, -1.5, 0.0])
+    assert [x for _, x in found] == pytest.approx([3.0, 3.75, 3.75])
+
+
 @pytest.mark.parametrize("name", reference.REFERENCE_OPTIMIZERS)
 def test_optimizers_equal_those_of_torch(name):
     kinds = {

@@ -117,8 +117,9 @@ def test_state_dict_resumes_the_stream(name, windows):
 
 def test_windows_that_were_put_back_come_first_and_survive_a_checkpoint(windows):
     sampler = make_sampler("uniform", windows)
-    first = sampler.draw().windows
-    sampler.put_back(first)
+    sample = sampler.draw()
+    first = sample.windows
+    sampler.put_back(sample)
     state = sampler.state_dict()
     assert sampler.draw().windows is first
     assert not torch.equal(sampler.draw().windows, first), "they come once"

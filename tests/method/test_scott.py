@@ -14,6 +14,7 @@ from helpers.reference import (
     BATCH,
     INNER_STEPS,
     STEPS,
+    STRATA,
     STRATIFIER,
     RecordingTrainer,
     reference_path,
@@ -169,9 +170,12 @@ def test_gradients_counted_equal_gradients_computed(method):
     trainer = train(method, network=network, gamma=0.6, trainer_kwargs=kwargs)
     history = trainer.history
     assert history["gradients"].iloc[-1] == network.seen
-    strata, steps, anchors = 9, STEPS, history["anchors"].iloc[-1]
+    strata, steps, anchors = STRATA, STEPS, history["anchors"].iloc[-1]
     expected = {
+        "auto": BATCH * steps,
         "plain": BATCH * steps,
+        "mars": BATCH * steps,
+        "storm": 2 * BATCH * steps - BATCH,
         "stratified": strata * B_PER_STRATUM * steps,
         "scott": 2 * BATCH * steps + strata * B_PER_STRATUM * anchors,
         "scsg": 2 * BATCH * steps + strata * B_PER_STRATUM * anchors,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
-
 import numpy as np
 import pytest
 from gluonts.transform import AddObservedValuesIndicator, Chain
@@ -11,7 +9,7 @@ from helpers.instances import splitter
 from helpers.series import dataset, wave_windows
 
 from pts_scott import Stratifier, WindowIndex
-from pts_scott.errors import ArgumentError, MissingExtraError
+from pts_scott.errors import ArgumentError
 
 
 def test_kmeans_separates_different_kinds_of_windows():
@@ -36,19 +34,6 @@ def test_kmeans_accepts_a_feature_function():
     windows = wave_windows()
     strata = Stratifier.kmeans(3, features=lambda x: x.mean(axis=1, keepdims=True))
     assert len(strata.stratify(windows)) == 3
-
-
-def test_missing_scikit_learn_raises_with_the_install_command(monkeypatch, windows):
-    original = builtins.__import__
-
-    def without_sklearn(name, *args, **kwargs):
-        if name.startswith("sklearn"):
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_sklearn)
-    with pytest.raises(MissingExtraError, match=r"pip install 'pts-scott\[kmeans\]'"):
-        Stratifier.kmeans(3).fit(windows)
 
 
 def test_unknown_feature_raises_with_the_nearest_name():

@@ -34,15 +34,23 @@ FILE = Path(__file__).with_name("golden.json")
 RTOL = 1e-9
 ATOL = 1e-12  # for sums that nearly cancel
 
-METHODS = ("scott", "scsg", "svrg", "stratified", "plain")
 OPTIMIZERS = ("sgd", "adam", "adagrad")
 FAULTY: dict[str, Any] = {"network": "faulty", "skip_limit": 99, "gamma": None}
+#: Two windows of each of the three series in every step.
+EQUAL: dict[str, Any] = {"method": "stratified", "allocation": "equal", "batch_size": 6}
+METHODS: dict[str, dict[str, Any]] = {
+    "scott": {"method": "scott"},
+    "scsg": {"method": "scsg"},
+    "svrg": {"method": "svrg"},
+    "stratified": EQUAL,
+    "plain": {"method": "plain"},
+}
 
 #: Arguments of ScottTrainer per case; "network" and "crash" are for `trajectory`.
 CASES: dict[str, dict[str, Any]] = {
     **{
-        f"{method}-{optimizer}": {"method": method, "optimizer": optimizer, "gamma": None}
-        for method in METHODS
+        f"{name}-{optimizer}": {**method, "optimizer": optimizer, "gamma": None}
+        for name, method in METHODS.items()
         for optimizer in OPTIMIZERS
     },
     "scott-gamma": {"gamma": 0.7, "inner_steps": 9},
@@ -56,7 +64,7 @@ CASES: dict[str, dict[str, Any]] = {
     "scott-budget": {"epochs": None, "gradient_budget": 700},
     "scott-nonfinite": {**FAULTY},
     "plain-nonfinite": {**FAULTY, "method": "plain", "optimizer": "adam"},
-    "stratified-nonfinite": {**FAULTY, "method": "stratified"},
+    "stratified-nonfinite": {**FAULTY, **EQUAL},
     "scott-adam-resumed": {"crash": 30, "optimizer": "adam", "gamma": None},
     "svrg-adagrad-resumed": {
         "crash": 18,

@@ -21,6 +21,9 @@ COLUMNS = [
     "val_loss",
     "update_norm",
     "skipped",
+    "probe_gradients",
+    "probe_seconds",
+    "sampler",
     "compile_seconds",
 ]
 
@@ -37,6 +40,8 @@ def test_history_has_the_documented_columns():
     assert history["train_loss"].notna().all()
     assert history["val_loss"].notna().sum() == 1
     assert (history["update_norm"] > 0).all()
+    assert set(history["sampler"]) == {"uniform"}
+    assert (history[["probe_gradients", "probe_seconds"]] == 0).all(axis=None)
 
 
 def test_anchor_without_a_step_updates_the_last_row():
@@ -55,7 +60,7 @@ def test_missing_counts_are_zero_and_missing_numbers_nan():
     history = History()
     history.add(step=7)
     row = history.frame().iloc[0]
-    assert (row["step"], row["skipped"]) == (7, 0)
+    assert (row["step"], row["skipped"], row["sampler"]) == (7, 0, "")
     assert math.isnan(row["val_loss"])
 
 
@@ -63,10 +68,18 @@ def test_state_dict_round_trip_preserves_rows_and_types():
     history = History()
     history.compile_seconds = 2.5
     for step in (7, 14):
-        history.add(step=step, gradients=10 * step, seconds=0.1 * step, train_loss=1.5)
+        history.add(
+            step=step,
+            gradients=10 * step,
+            seconds=0.1 * step,
+            train_loss=1.5,
+            sampler=history.sampler(f"from step {step}"),
+        )
     restored = History()
     restored.load_state_dict(history.state_dict())
     assert restored.frame().equals(history.frame())
-    restored.add(step=21)
+    restored.add(step=21, sampler=restored.sampler("from step 7"))
     assert restored.frame()["step"].tolist() == [7, 14, 21]
+    names = ["from step 7", "from step 14", "from step 7"]
+    assert restored.frame()["sampler"].tolist() == names
     assert len(history) == 2, "the restored history has its own columns"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import schedulefree
 import torch
 from gluonts.core import serde
 from helpers.series import wave_windows
@@ -46,10 +47,20 @@ def test_options_that_a_factory_would_ignore_are_refused(numbers):
     ScottTrainer(optimizer=lambda p: torch.optim.Adam(p))
 
 
-@pytest.mark.parametrize("given", [torch.optim.LBFGS, torch.optim.SparseAdam])
+@pytest.mark.parametrize(
+    "given",
+    [
+        torch.optim.LBFGS,
+        torch.optim.SparseAdam,
+        schedulefree.AdamWScheduleFreeClosure,
+    ],
+)
 def test_optimizers_with_closures_or_sparse_gradients_are_refused(given):
     with pytest.raises(ArgumentError, match="closure, or sparse"):
         ScottTrainer(optimizer=given)
+    trainer = quiet_trainer(optimizer=lambda parameters: given(parameters))
+    with pytest.raises(ArgumentError, match="closure, or sparse"):
+        trainer.fit(tiny_network(), wave_windows())
 
 
 def test_weight_decay_is_refused_for_optimizers_without_it():

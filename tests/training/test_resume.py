@@ -214,6 +214,7 @@ def test_finished_run_is_loaded_and_not_trained_again(tmp_path):
     first = run(tmp_path, output="best")
     again = run(tmp_path, crash=0, output="best")  # a step would crash
     assert_identical(first, again)
+    assert again[1].report() == first[1].report() != ""
 
 
 def test_finished_run_continues_with_a_larger_budget(tmp_path):

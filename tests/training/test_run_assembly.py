@@ -27,7 +27,14 @@ def test_gradient_budget_below_the_first_step_is_refused():
 
 @pytest.mark.parametrize(
     ("method", "stratified"),
-    [("scott", True), ("stratified", True), ("scsg", True), ("svrg", False)],
+    [
+        ("scott", True),
+        ("stratified", True),
+        ("scsg", True),
+        ("svrg", False),
+        ("plain", False),
+        ("auto", False),  # before its first measurement
+    ],
 )
 def test_strata_are_made_for_methods_that_use_them(method, stratified):
     trainer = quiet_trainer(method=method, stratifier=Stratifier.series())

@@ -31,9 +31,27 @@ from pts_scott.training.run_state import (
 )
 
 CPU = torch.device("cpu")
+STREAMS = ("anchor", "inner", "length", "output", "probe")
 
 
-def make_state(seed: int = 0, budget: Budget | None = None) -> RunState:
+class DrawingProbes:
+    """Probes that draw random numbers while they are restored."""
+
+    def __init__(self, generators: Generators) -> None:
+        self._generators = generators
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"due": 100}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        assert state == {"due": 100}
+        for stream in STREAMS:
+            torch.rand(3, generator=getattr(self._generators, stream))
+
+
+def make_state(
+    seed: int = 0, budget: Budget | None = None, *, probes: bool = False
+) -> RunState:
     """Make the state of a SCott run of a network with a running buffer."""
     windows, losses = wave_windows(), Losses(DropoutNetwork())
     generators = Generators.from_seed(seed)
@@ -48,6 +66,7 @@ def make_state(seed: int = 0, budget: Budget | None = None) -> RunState:
         FaultLog(losses, windows, 10, lambda: False),
         History(),
         budget or Budget(54, None, None),
+        DrawingProbes(generators) if probes else None,
     )
 
 
@@ -59,12 +78,13 @@ def use(state: RunState) -> None:
     """Change every part of a state."""
     counters = state.counters
     counters.steps, counters.outer, counters.anchors, counters.gradients = 7, 1, 2, 68
+    counters.probe_gradients = 5
     state.clock = type(state.clock)(1.5)
     state.finished = True
     state.scheduler_loss, state.train_loss = 0.25, 0.5
     state.faults.skipped = 3
     state._losses.network.level.fill_(4.0)
-    for stream in ("anchor", "inner", "length", "output"):
+    for stream in STREAMS:
         torch.rand(5, generator=getattr(state._generators, stream))
     state._output.offer_validated(0.125)
     state.history.add(step=7, outer=1, gradients=68, train_loss=0.5)
@@ -96,8 +116,9 @@ def test_state_dict_has_the_documented_entries():
         assert isinstance(content[name], STATE[name]), name
 
 
-def test_state_dict_round_trip_restores_every_part():
-    original, restored = make_state(seed=0), make_state(seed=1)
+@pytest.mark.parametrize("probes", [False, True])
+def test_state_dict_round_trip_restores_every_part(probes):
+    original, restored = (make_state(seed=s, probes=probes) for s in (0, 1))
     use(original)
     content = saved(original)
     restored.load_state_dict(content, rank=0)

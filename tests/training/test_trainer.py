@@ -13,10 +13,22 @@ from helpers.series import wave_windows
 from helpers.training import QUIET, TinyNetwork, quiet_trainer, tiny_network
 from lightning.pytorch.callbacks import EarlyStopping
 
+from pts_scott import ScottTrainer
 from pts_scott.engine.losses import Losses, evaluate
 from pts_scott.errors import ArgumentError
 from pts_scott.method.methods import METHODS
 from pts_scott.method.output import OutputSelector
+
+
+def test_defaults_are_those_of_a_user_who_knows_nothing_of_the_method():
+    trainer = ScottTrainer()
+    assert trainer.hyperparameters.method == "auto"
+    assert trainer.hyperparameters.allocation is None
+    assert trainer.hyperparameters.replacement is True
+    assert (trainer.optimizer, trainer.learning_rate) == ("adam", 1e-3)
+    assert (trainer.clip_gradient, trainer.output) == (10.0, "auto")
+    assert trainer.objective == "windows"
+    assert (trainer.history.empty, trainer.strata, trainer.report()) == (True, None, "")
 
 
 def test_train_loss_falls_on_learnable_data():
@@ -53,6 +65,24 @@ def test_best_output_has_the_lowest_validation_loss():
     windows = wave_windows()
     final = float(evaluate(Losses(network), windows.last()))
     assert final == pytest.approx(trainer.history["val_loss"].min(), rel=1e-9)
+
+
+def test_default_output_is_the_best_with_validation_data_and_the_last_without():
+    settings = {"learning_rate": 0.2, "epochs": 12, "num_batches_per_epoch": 10}
+    found = {
+        (output, validates): flat_parameters(
+            fit_tiny_network(quiet_trainer(**settings, output=output), validates)
+        )
+        for output, validates in (
+            ("auto", True),
+            ("best", True),
+            ("auto", False),
+            ("last", False),
+        )
+    }
+    assert torch.equal(found["auto", True], found["best", True])
+    assert torch.equal(found["auto", False], found["last", False])
+    assert not torch.equal(found["auto", True], found["auto", False])
 
 
 def test_best_output_warns_if_training_ends_before_the_first_validation():
