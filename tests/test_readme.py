@@ -30,7 +30,7 @@ def test_the_examples_work(capsys, tmp_path, monkeypatch):
         exec(compile(block, str(README), "exec"), names)
         if names.get("metrics") and "MASE" not in names:
             names["MASE"] = names["metrics"]["MASE"]
-    assert len(blocks) == 11
+    assert len(blocks) == 12
     assert names["MASE"] < 1.5
     assert names["forecast"].mean.shape == (24,)
     printed = capsys.readouterr().out

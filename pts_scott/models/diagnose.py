@@ -89,7 +89,8 @@ def diagnose(
     points = _Points(
         whole_number("steps", steps),
         trainer.hyperparameters.inner_steps,
-        check_stratifier(stratifier) or trainer.stratifier,
+        # Learned strata keep features of the windows: a copy leaves the given ones alone.
+        copy.deepcopy(check_stratifier(stratifier) or trainer.stratifier),
         whole_number("windows", windows, minimum=MIN_WINDOWS),
         whole_number("seed", seed, minimum=0, maximum=2**63 - 1),
     )
