@@ -152,7 +152,8 @@ class SamplerChoice:
                 ]
             else:
                 strata = self.strata(label)
-                if len(strata) * WINDOWS_PER_STRATUM > len(measured.numbers):
+                most = len(measured.numbers) // WINDOWS_PER_STRATUM
+                if not 2 <= len(strata) <= most:
                     continue
                 parts = [
                     self._judge(strata, fit, judge)

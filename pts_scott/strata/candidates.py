@@ -28,7 +28,7 @@ def candidate_policies(windows: WindowIndex, given: Policy | None) -> dict[str, 
     policies: list[Policy] = [] if given is None else [given]
     if 2 <= series <= MAX_SERIES:
         policies.append(BySeries())
-        if days < 7 and 2 * series <= MAX_SERIES:
+        if _has_weekends(windows) and 2 * series <= MAX_SERIES:
             policies.append(BySeries() * Calendar(["weekend"]))
     if days < 1:
         policies.append(Calendar(["hour"]))
@@ -39,3 +39,11 @@ def candidate_policies(windows: WindowIndex, given: Policy | None) -> dict[str, 
 def label(policy: Policy) -> str:
     """Return the name of a policy in tables and sentences."""
     return str(policy).replace("Stratifier.", "")
+
+
+def _has_weekends(windows: WindowIndex) -> bool:
+    """Return whether some forecast starts are on weekends, and others are not."""
+    moments = windows.series.timeline.moments[windows.starts()]
+    if step_days(windows.series.timeline.offset) >= 7:
+        return False
+    return len(set(moments.weekday >= 5)) == 2

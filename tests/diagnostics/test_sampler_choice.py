@@ -67,6 +67,11 @@ def test_partitions_with_too_few_windows_are_left_out(windows):
     assert [f.label for f in choice.compare(few, np.arange(10))] == ["series"]
 
 
+def test_a_single_stratum_is_no_candidate(windows):
+    choice = SamplerChoice(windows, {"year": Stratifier.calendar("year")}, 16)
+    assert choice.compare(measured(windows, [1, 1, 1]), np.arange(10)) == []
+
+
 def test_layout_follows_the_spread(windows):
     choice = SamplerChoice(windows, {"series": Stratifier.series()}, 16)
     strata = choice.strata("series")
