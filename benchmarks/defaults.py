@@ -47,7 +47,7 @@ MODELS: dict[str, tuple[type, float, dict[str, Any]]] = {
         {"freq": "h", "context_length": 72},
     ),
 }
-WINDOWS = 5  # forecast starts per series in the backtest, a day apart
+WINDOWS = 3  # forecast starts per series in the backtest, a day apart
 
 
 def gappy_frame() -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Evenly spaced numbers, used wherever this package selects a subset."""
+"""Evenly spaced numbers, exact or random, used wherever a subset is selected."""
 
 from __future__ import annotations
 
@@ -17,3 +17,14 @@ def evenly_spaced(count: int, size: int) -> Tensor:
         How many to choose; if there are no more than that, all are returned.
     """
     return torch.linspace(0, count - 1, size, dtype=torch.float64).long().unique()
+
+
+def spaced_draws(count: int, size: int, generator: torch.Generator) -> Tensor:
+    """Draw ``size`` of the numbers 0 to ``count`` − 1, one from each of equal parts.
+
+    They are in ascending order, and every number is equally likely. On the CPU.
+    """
+    place = generator.device
+    inside = torch.rand(size, generator=generator, dtype=torch.float64, device=place)
+    parts = torch.arange(size, dtype=torch.float64) + inside.cpu()
+    return (parts * (count / size)).long().clamp(max=count - 1)

@@ -43,11 +43,10 @@ class ProbeSchedule:
         """Return the first step after ``step`` at which a probe is due."""
         if step < FIRST_STEP:
             return FIRST_STEP
-        ratio = self._ratio
-        if self.planned is None and step >= EXPECTED_STEPS:
-            ratio = RATIOS[0]
-        passed = math.floor(math.log(step / FIRST_STEP, ratio) + 1e-9) + 1
-        return FIRST_STEP * ratio**passed
+        if self.planned is None:  # from the expected length on, their distance doubles
+            later = _next_power(max(step, EXPECTED_STEPS), RATIOS[0])
+            return min(later, _next_power(step, self._ratio))
+        return _next_power(step, self._ratio)
 
     def windows(self, step: int) -> int:
         """Return how many windows to probe at a step; 0 for too few to be of use."""
@@ -83,3 +82,11 @@ class ProbeSchedule:
         """Return how many windows a probe can have, at the cost of so many steps."""
         cost = SHARE * steps * (self.batch_size + STEP_OVERHEAD)
         return (cost - PROBE_OVERHEAD) / self.window_cost
+
+
+def _next_power(step: float, ratio: float) -> float:
+    """Return the first step after ``step`` that is 100 times a power of the ratio."""
+    if math.isinf(ratio):
+        return math.inf
+    passed = math.floor(math.log(step / FIRST_STEP, ratio) + 1e-9) + 1
+    return FIRST_STEP * ratio**passed

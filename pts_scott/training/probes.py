@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from pts_scott._utils.spacing import spaced_draws
 from pts_scott._utils.text import cause
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.diagnostics.allocation_variance import (
@@ -39,7 +39,7 @@ from pts_scott.strata.policy import Policy
 from pts_scott.training.probe_schedule import FIRST_STEP, ProbeSchedule
 
 UNIFORM = "uniform"
-POOL_PER_DRAW = 8  # windows sorted into learned strata, for each that will be drawn
+POOL_PER_DRAW = 4  # windows sorted into learned strata, for each that will be drawn
 MIN_POOL, MAX_POOL = 2**14, 2**21
 CHANGED_PART = 4  # one in so many windows is measured twice, for a control variate
 
@@ -328,9 +328,8 @@ class Probes:
             return Strata.of_pool(policy, self._windows)
         assert choice.pool is not None
         self._generator.set_state(choice.pool)
-        drawn = self._windows.draw(choice.pool_size, self._generator)
-        pool = np.unique(drawn.cpu().numpy())
-        return Strata.of_pool(policy, self._windows, pool)
+        pool = spaced_draws(len(self._windows), choice.pool_size, self._generator)
+        return Strata.of_pool(policy, self._windows, pool.numpy())
 
     def report(self) -> str:
         """Return what was used when and why, one sentence per choice."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from pts_scott._utils.spacing import evenly_spaced
+from pts_scott._utils.spacing import evenly_spaced, spaced_draws
 
 
 @pytest.mark.parametrize(
@@ -27,3 +28,14 @@ def test_as_many_numbers_as_asked_for_where_there_are_more():
     assert len(chosen) == 1024
     assert chosen[0] == 0
     assert chosen[-1] == 10**9 - 1
+
+
+@pytest.mark.parametrize(("count", "size"), [(10, 4), (1000, 7), (5, 5), (3, 12)])
+def test_spaced_draws_are_uniform_and_ordered(count, size):
+    generator = torch.Generator().manual_seed(0)
+    drawn = [spaced_draws(count, size, generator) for _ in range(4000)]
+    assert all(bool((x.diff() >= 0).all()) for x in drawn)
+    counts = torch.bincount(torch.cat(drawn), minlength=count).double()
+    expected = 4000 * size / count
+    # A count is a sum of independent draws: its variance is at most its mean.
+    assert float((counts - expected).abs().max()) <= 5 * expected**0.5

@@ -63,3 +63,9 @@ def test_single_probe_is_not_repeated():
     schedule = ProbeSchedule(1, 5000, 3)
     assert [step for step, _ in probes(schedule, 5000)] == [FIRST_STEP]
     assert math.isinf(schedule.next_after(FIRST_STEP))
+
+
+@pytest.mark.parametrize("batch_size", [1, 32])
+def test_runs_of_unknown_length_are_probed_again_beyond_the_expected(batch_size):
+    steps = [step for step, _ in probes(ProbeSchedule(batch_size, None, 3), 60_000)]
+    assert steps[-4:] == [6400, 12800, 25600, 51200]
