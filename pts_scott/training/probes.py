@@ -39,6 +39,7 @@ from pts_scott.strata.policy import Policy
 from pts_scott.training.probe_schedule import FIRST_STEP, ProbeSchedule
 
 UNIFORM = "uniform"
+WORTHWHILE = 0.9  # relative variance up to which other samples than uniform are used
 POOL_PER_DRAW = 4  # windows sorted into learned strata, for each that will be drawn
 MIN_POOL, MAX_POOL = 2**14, 2**21
 CHANGED_PART = 4  # one in so many windows is measured twice, for a control variate
@@ -222,7 +223,11 @@ class Probes:
         self.findings = self._choice.compare(measured, reference)
         lowest = min((f.best[1].value for f in self.findings), default=1.0)
         self.control_variate = control_variate_variance(min(lowest, 1.0), self.change)
-        gains = [f for f in self.findings if f.best[1].is_gain]
+        gains = [
+            f
+            for f in self.findings
+            if f.best[1].is_gain and f.best[1].value <= WORTHWHILE
+        ]
         current = self.choices[-1].label if self.choices else UNIFORM
         if not gains:  # what is used stays, unless it does harm
             gains = [
@@ -230,8 +235,8 @@ class Probes:
             ]
         if not gains:
             reason = (
-                f"no strata reduce the variance of {count} measured gradients beyond "
-                f"doubt (the best to {lowest:.2f} of uniform)"
+                f"no strata reduce the variance of {count} measured gradients by a tenth "
+                f"beyond doubt (the best to {lowest:.2f} of uniform)"
             )
             return Choice(step, UNIFORM, "", reason, [])
         best = min(gains, key=lambda finding: finding.best[1].value)
