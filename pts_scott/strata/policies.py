@@ -18,7 +18,9 @@ from pts_scott.data.offsets import moment_of, nanoseconds, ordinal_of
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.errors import ArgumentError, NotFittedError, StratificationError
 from pts_scott.strata.codes import Codes, item_id_of, scramble, stable_hash
+from pts_scott.strata.partition import Strata
 from pts_scott.strata.policy import Policy, strata_count
+from pts_scott.strata.sorted_windows import WholeOrder
 
 LabelFunction = Callable[[str, pd.Timestamp, Mapping[str, Any]], Hashable]
 
@@ -31,6 +33,11 @@ class Single(Policy):
 
     def code(self, instance: Mapping[str, Any]) -> int:
         return 0
+
+    def stratify(self, windows: WindowIndex) -> Strata:
+        sizes = torch.tensor([len(windows)], device=windows.device)
+        parts = [self.codes(windows)]
+        return Strata(self, np.zeros(1, np.int64), sizes, WholeOrder(), parts, windows)
 
     def label(self, item_id: str, moment: pd.Timestamp, code: int) -> str:
         return "all windows"

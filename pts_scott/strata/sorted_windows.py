@@ -65,6 +65,17 @@ class ListOrder:
 
 
 @dataclass(frozen=True)
+class WholeOrder:
+    """The order of windows that are all in one stratum: their own."""
+
+    def windows(self, places: Tensor) -> Tensor:
+        return places
+
+    def to(self, device: torch.device | str) -> WholeOrder:
+        return self
+
+
+@dataclass(frozen=True)
 class BlockOrder:
     """An order computed from blocks of series × moments.
 
