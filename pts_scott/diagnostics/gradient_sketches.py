@@ -9,6 +9,7 @@ models, and are then of that part; otherwise from the gradients of single window
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,14 +59,25 @@ class GradientSketches:
         self._losses, self._seed, self._dimensions = losses, seed, dimensions
         self._parameters: Tensors = tuple(losses.trainable().values())
         self._window_gradients = WindowGradients(losses)
-        self._is_linear: bool | None = None
+        #: The linear maps that sketches are made of; empty for gradients one by one.
+        self._maps: frozenset[Map] | None = None
         self._signs: dict[tuple[int, tuple[int, ...]], Tensor] = {}
 
     def is_linear(self, windows: WindowIndex) -> bool:
         """Return whether linear maps carry enough of a gradient, measured once."""
-        if self._is_linear is None:
-            self._is_linear = self._measure_linear(windows)
-        return self._is_linear
+        if self._maps is None:
+            self._maps = self._find_maps(windows)
+        return bool(self._maps)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was measured once."""
+        maps = None if self._maps is None else sorted(self._maps, key=str)
+        return {"maps": None if maps is None else [list(map) for map in maps]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        maps = state["maps"]
+        self._maps = None if maps is None else frozenset((m[0], m[1]) for m in maps)
 
     def cost(self, windows: WindowIndex) -> int:
         """Return the cost of one window, in gradients of a batch."""
@@ -111,12 +123,14 @@ class GradientSketches:
         values = parameters
         if parameters is not self._parameters:
             values = tuple(constant(p).requires_grad_() for p in parameters)
-        with (
-            self._losses.exchanged(self._losses.places(), values),
-            RecordLinear(values) as recorded,
-        ):
-            losses = self._losses(batch)
-        return window_factors(losses, recorded.calls)
+        # The backward pass may run parts of the network again, at these parameters, too.
+        with self._losses.exchanged(self._losses.places(), values):
+            with RecordLinear(values) as recorded:
+                losses = self._losses(batch)
+            calls = recorded.calls
+            if self._maps is not None:
+                calls = [call for call in calls if (call.weight, call.bias) in self._maps]
+            return window_factors(losses, calls)
 
     def _signs_of(self, stream: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """Return random signs, the same at every call."""
@@ -128,8 +142,8 @@ class GradientSketches:
         generator = torch.Generator().manual_seed(self._seed * 2**20 + stream)
         return 2 * torch.randint(2, shape, generator=generator) - 1
 
-    def _measure_linear(self, windows: WindowIndex) -> bool:
-        """Return whether factors give the right norms, and enough of each gradient.
+    def _find_maps(self, windows: WindowIndex) -> frozenset[Map]:
+        """Return the linear maps, if they give the right norms, and enough of a gradient.
 
         They would be wrong in a network that mixes windows, or orders its rows in
         another way; three windows differentiated one by one show it.
@@ -140,7 +154,7 @@ class GradientSketches:
             batch = {name: constant(values) for name, values in batch.items()}
             found = self._factors(self._parameters, batch)
             if not found:
-                return False
+                return frozenset()
             point = tuple(map(constant, self._parameters))
             few = {name: values[:CHECKED_WINDOWS] for name, values in batch.items()}
             exact = self._window_gradients(point, few)
@@ -151,8 +165,8 @@ class GradientSketches:
             norm = sum(float(own[number]) for own in norms)
             right = math.isclose(norm, covered, rel_tol=1e-2, abs_tol=1e-30)
             if not right or covered < ENOUGH * sum(squares):
-                return False
-        return True
+                return frozenset()
+        return frozenset(found)
 
     # -- from gradients of single windows ----------------------------------------------
 

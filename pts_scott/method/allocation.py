@@ -8,6 +8,7 @@ its variance alone.
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,7 +46,7 @@ def check_allocation(allocation: Any) -> Allocation:
         )
     shares: dict[str, float] = {}
     for label, share in allocation.items():
-        number = isinstance(share, int | float) and not isinstance(share, bool)
+        number = isinstance(share, numbers.Real) and not isinstance(share, bool)
         if not number or not 0 < share < math.inf:
             raise ArgumentError(
                 f"allocation: the share of {quote(label)} is {share!r}; expected a "

@@ -170,6 +170,8 @@ class Method:
         if allocation is None or self._strata is None:
             return "uniform" if self.hyperparameters.replacement else "reshuffled"
         name = allocation if isinstance(allocation, str) else "given shares"
+        if allocation == "spread" and self._shares is None:
+            name = "proportional"  # until it is measured
         strata = str(self._strata.stratifier).replace("Stratifier.", "")
         return f"{strata}, {name}"
 
@@ -309,6 +311,10 @@ class SCSG(ControlVariate):
 
 class SVRG(ControlVariate):
     """The full gradient as anchor: the finest stratification."""
+
+    @property
+    def num_strata(self) -> int:
+        return len(self.windows)  # each is its own stratum, whatever mini-batches use
 
     def make_anchor_sampler(self) -> Sampler:
         return FullSampler(self.windows)

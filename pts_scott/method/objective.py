@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,7 +41,8 @@ def check_objective(objective: Any) -> str | pd.Timedelta | dict[str, float]:
         return objective
     if isinstance(objective, Mapping):
         return _check_table(objective)
-    if isinstance(objective, str | datetime.timedelta | np.timedelta64):
+    has_unit = not isinstance(objective, str) or any(map(str.isalpha, objective))
+    if has_unit and isinstance(objective, str | datetime.timedelta | np.timedelta64):
         try:
             half_life = pd.Timedelta(objective)
         except ValueError:
@@ -56,7 +58,7 @@ def check_objective(objective: Any) -> str | pd.Timedelta | dict[str, float]:
 def _check_table(table: Mapping[Any, Any]) -> dict[str, float]:
     weights: dict[str, float] = {}
     for label, weight in table.items():
-        number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        number = isinstance(weight, numbers.Real) and not isinstance(weight, bool)
         if not number or not 0 <= weight < math.inf:
             raise ArgumentError(
                 f"objective: the weight of {quote(label)} is {weight!r}; expected a "

@@ -33,7 +33,10 @@ def candidate_policies(windows: WindowIndex, given: Policy | None) -> dict[str, 
     if days < 1:
         policies.append(Calendar(["hour"]))
     policies += [default_stratifier(offset), Learned(LEARNED)]
-    return {label(policy): policy for policy in policies}
+    found: dict[str, Policy] = {}
+    for policy in policies:
+        found.setdefault(label(policy), policy)
+    return found
 
 
 def label(policy: Policy) -> str:

@@ -91,7 +91,10 @@ class Learned(Policy):
         make_tree = tree_class()
         features = self.features_of(windows)
         members, _ = windows.rows(numbers)
-        sizes = _series_sizes(sketches, members, len(windows.series.item_ids))
+        # Series of one name are one series here: instances know no more than the name.
+        _, same = np.unique(np.array(windows.series.item_ids), return_inverse=True)
+        same = same.reshape(-1)
+        sizes = _series_sizes(sketches, same[members], int(same.max()) + 1)[same]
         leaves = min(self.strata, max(2, len(numbers) // LEAF_WINDOWS))
         tree = make_tree(
             max_leaf_nodes=leaves,

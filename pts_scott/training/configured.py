@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
 
 from pts_scott.training.optimizers import serialisable
@@ -21,6 +24,8 @@ class Configured:
             given["optimizer"] = serialisable(given["optimizer"])
         if isinstance(given.get("device"), torch.device):  # GluonTS cannot serialise it
             given["device"] = str(given["device"])
+        if isinstance(given.get("objective"), timedelta | np.timedelta64):
+            given["objective"] = str(pd.Timedelta(given["objective"]))
         return (), given
 
     def __getstate__(self) -> dict[str, Any]:

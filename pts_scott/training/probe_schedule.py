@@ -33,11 +33,14 @@ class ProbeSchedule:
         later as many as were made so far.
     window_cost
         Cost of a probed window, in gradients of a mini-batch.
+    required
+        Whether the first probe is made in any case, because the sampler asks for it.
     """
 
     batch_size: int
     planned: float | None
     window_cost: int
+    required: bool = False
 
     def next_after(self, step: int) -> float:
         """Return the first step after ``step`` at which a probe is due."""
@@ -55,6 +58,8 @@ class ProbeSchedule:
             # Probes double their distance, so all of them cost as much as two of these.
             steps = max(steps, step / 2)
         count = self._affordable(steps)
+        if self.required and step < 2 * FIRST_STEP:
+            count = max(count, MIN_WINDOWS)
         return 0 if count < MIN_WINDOWS else int(min(count, MAX_WINDOWS))
 
     @property

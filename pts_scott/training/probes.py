@@ -126,6 +126,7 @@ class Probes:
         self._sketches, self._make_schedule = sketches, make_schedule
         self._objective, self._generator = objective, generator
         self._due: float = FIRST_STEP
+        self._first = method.sampler_name
         self._earlier: Tensors | None = None
         #: What was used from which step on, and the last comparison.
         self.choices: list[Choice] = []
@@ -142,7 +143,9 @@ class Probes:
     @property
     def sampler(self) -> str:
         """Name of the sampler that is used now."""
-        return self.choices[-1].sampler if self.choices else UNIFORM
+        if self.choices and self.choices[-1].label != UNIFORM:
+            return self.choices[-1].sampler
+        return self._first
 
     def before_loop(
         self,
@@ -187,7 +190,9 @@ class Probes:
                 f"({cause(error)}), so mini-batches are drawn as before until the end"
             )
         # All processes follow the first, whatever happened in the others.
-        choice, self._due = processes.gather((choice, self._due))[0]
+        found = choice, self._due, counters.gradients, counters.probe_gradients
+        choice, self._due, *counted = processes.gather(found)[0]
+        counters.gradients, counters.probe_gradients = counted
         if choice is not None:
             self._use(choice)
             self.choices.append(choice)
@@ -311,6 +316,8 @@ class Probes:
 
     def _use(self, choice: Choice) -> None:
         """Make the method draw by a choice."""
+        if choice.label == UNIFORM and self.strata is None:
+            return  # samples are uniform already
         if choice.label == UNIFORM:
             strata = Single().stratify(self._windows)
             layout = Layout(strata.weights, torch.arange(1))
@@ -319,11 +326,12 @@ class Probes:
                 strata = self._sorted[1]
             else:
                 policy = self._choice.policies[choice.label]
-                strata = self._strata_of(choice, policy.with_learned(choice.learned))
+                learned = policy.with_learned(choice.learned)
+                strata = self._strata_of(choice, learned.fit(self._windows))
             assert choice.shares is not None
             assert choice.order is not None
             layout = Layout(choice.shares, choice.order)
-        self.strata = strata
+        self.strata = None if choice.label == UNIFORM else strata
         self._method.reallocate(strata, *layout)
 
     def _strata_of(self, choice: Choice, policy: Policy) -> Strata:
@@ -338,9 +346,9 @@ class Probes:
 
     def report(self) -> str:
         """Return what was used when and why, one sentence per choice."""
-        lines = ["From step 0: uniform mini-batches, until gradients are measured."]
+        lines = [f"From step 0: {self._first}, until gradients are measured."]
         for choice in self.choices:
-            name = "uniform mini-batches" if choice.label == UNIFORM else choice.sampler
+            name = self._first if choice.label == UNIFORM else choice.sampler
             lines.append(f"From step {choice.step}: {name}: {choice.reason}.")
         if not math.isnan(self.control_variate):
             lines.append(
@@ -356,6 +364,7 @@ class Probes:
             "seconds": self.seconds,
             "choices": [vars(choice) for choice in self.choices],
             "control_variate": self.control_variate,
+            "maps": self._sketches.state_dict(),
             "earlier": self._earlier,
         }
 
@@ -364,6 +373,9 @@ class Probes:
         self._due, self.seconds = state["due"], state["seconds"]
         self.choices = [Choice(**choice) for choice in state["choices"]]
         self.control_variate = state["control_variate"]
-        self._earlier = state["earlier"]
+        self._sketches.load_state_dict(state["maps"])
+        if state["earlier"] is not None:
+            device = self._windows.device
+            self._earlier = tuple(x.to(device) for x in state["earlier"])
         if self.choices:
             self._use(self.choices[-1])

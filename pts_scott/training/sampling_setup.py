@@ -24,7 +24,11 @@ from pts_scott.strata.learned import tree_class
 from pts_scott.strata.partition import Strata
 from pts_scott.strata.policy import Policy
 from pts_scott.training.budget import Budget
-from pts_scott.training.probe_schedule import ProbeSchedule
+from pts_scott.training.probe_schedule import (
+    EXPECTED_STEPS,
+    FIRST_STEP,
+    ProbeSchedule,
+)
 from pts_scott.training.probes import Probes
 
 
@@ -148,7 +152,18 @@ class SamplingSetup:
         if self._choice is None:
             return None
         planned = _planned_steps(budget, method)
-        schedule = functools.partial(ProbeSchedule, self._numbers.batch_size, planned)
+        asked = not method.chooses_strata
+        if asked and planned is not None and planned <= FIRST_STEP:
+            warnings.warn(
+                f"gradients are first measured at step {FIRST_STEP}, and this run has "
+                f"{planned:.0f}: no window is drawn by the spread of gradients or from "
+                "strata that are found from them. Train for more steps.",
+                ScottWarning,
+                stacklevel=5,
+            )
+        schedule = functools.partial(
+            ProbeSchedule, self._numbers.batch_size, planned, required=asked
+        )
         return Probes(
             losses,
             self._windows,
@@ -169,6 +184,7 @@ def _planned_steps(budget: Budget, method: Method) -> float | None:
         limits.append(budget.steps)
     if budget.gradients is not None:
         limits.append(budget.gradients / method.step_cost)
-    if budget.seconds is not None or not limits:
+    # Time may end a run before, but not much before a limit that is close.
+    if not limits or (budget.seconds is not None and min(limits) > EXPECTED_STEPS):
         return None
     return min(limits)

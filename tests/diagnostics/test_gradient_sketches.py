@@ -7,6 +7,7 @@ import torch
 from helpers.series import wave_windows
 from helpers.training import tiny_network
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from pts_scott.diagnostics.gradient_sketches import (
     LINEAR_COST,
@@ -157,3 +158,47 @@ def test_seeds_give_different_projections():
     rows = [GradientSketches(losses, seed=s)(windows, torch.arange(5)) for s in (0, 0, 1)]
     assert torch.equal(rows[0], rows[1])
     assert not torch.equal(rows[0], rows[2])
+
+
+def test_shared_rows_do_not_count_whatever_the_number_of_windows():
+    class Positions(SharedInput):
+        def __init__(self):
+            super().__init__()
+            self.basis = torch.ones(64, 3, dtype=torch.float64)
+
+        def predict(self, past):
+            return self.own(past) + self.shared(self.basis).mean(dim=0)
+
+    torch.manual_seed(0)
+    windows, sketches = wave_windows(), GradientSketches(Losses(Positions()), seed=0)
+    # 64 shared rows would fit a pass of 64 or 32 windows, but not one of 50.
+    rows = [sketches(windows, torch.arange(count))[:32] for count in (32, 50, 64)]
+    torch.testing.assert_close(rows[0], rows[1])
+    torch.testing.assert_close(rows[2], rows[1])
+
+
+def test_what_was_measured_once_is_saved():
+    windows, losses = wave_windows(), Losses(tiny_network())
+    first, second = (GradientSketches(losses, seed=0) for _ in range(2))
+    second.load_state_dict(first.state_dict())
+    first.is_linear(windows)
+    second.load_state_dict(first.state_dict())
+    assert second.state_dict() == first.state_dict() != {"maps": None}
+
+
+def test_checkpointed_parts_are_run_again_at_the_same_parameters():
+    class Checkpointed(OverTime):
+        def predict(self, past):
+            return checkpoint(super().predict, past, use_reentrant=False)
+
+    torch.manual_seed(0)
+    windows, plain = wave_windows(), Losses(OverTime())
+    torch.manual_seed(0)
+    again = Losses(Checkpointed())
+    other = tuple(p.detach() + 0.1 for p in plain.trainable().values())
+    numbers = torch.arange(10)
+    found, expected = (
+        GradientSketches(losses, seed=0).at(other, windows, numbers)
+        for losses in (again, plain)
+    )
+    torch.testing.assert_close(found, expected)

@@ -13,6 +13,8 @@ from helpers.training import assert_same_parameters, quiet_trainer, tiny_network
 
 import pts_scott
 from pts_scott import Stratifier
+from pts_scott._utils.rng import Generators
+from pts_scott.method.hyperparameters import Hyperparameters
 from pts_scott.method.methods import METHODS, ControlVariate, Plain
 from pts_scott.method.protocol import Sample
 from pts_scott.method.samplers import FullSampler, UniformSampler
@@ -168,3 +170,11 @@ def test_cancelled_windows_are_drawn_again(method):
 
 def assert_same_sample(found: Sample, expected: Sample) -> None:
     torch.testing.assert_close(tuple(found), tuple(expected), rtol=0, atol=0)
+
+
+def test_allocation_leaves_svrg_one_stratum_per_window():
+    windows = wave_windows()
+    strata = Stratifier.series().stratify(windows)
+    numbers = Hyperparameters("svrg", allocation="equal")
+    method = METHODS["svrg"](numbers, windows, strata, Generators.from_seed(0))
+    assert method.num_strata == len(windows)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from gluonts.core import serde
 from helpers.training import quiet_trainer
 from torch import nn
 
@@ -64,6 +65,7 @@ def test_a_table_weights_strata(windows):
     [
         ("serie", "expected 'windows'"),
         ("-3 days", "expected 'windows'"),
+        ("90", "expected 'windows'"),
         (None, "expected 'windows'"),
         ({"a": -1.0}, "weight of 'a' is -1.0"),
         ({"a": 0.0, "b": 0}, "no stratum has a weight above 0"),
@@ -180,3 +182,10 @@ def test_a_weighted_sample_that_was_put_back_survives_a_checkpoint(windows):
     again = second.minibatch()
     assert torch.equal(again.windows, sample.windows)
     assert torch.equal(again.weights, sample.weights)
+
+
+@pytest.mark.parametrize("half_life", [pd.Timedelta("3 days"), timedelta(days=3)])
+def test_trainers_with_a_half_life_are_serialised(half_life):
+    trainer = ScottTrainer(objective=half_life)
+    again = serde.load_json(serde.dump_json(trainer))
+    assert again.objective == trainer.objective == pd.Timedelta("3 days")

@@ -218,3 +218,13 @@ def test_copies_do_not_hold_the_windows(index, fitted):
     again = pickle.loads(pickle.dumps(fitted))
     assert len(pickle.dumps(fitted)) < 20_000
     assert np.array_equal(again.codes(index).windows, fitted.codes(index).windows)
+
+
+def test_series_of_one_name_are_one_series(numbers):
+    repeated = [{**e, "item_id": "s0"} for e in entries()]
+    same = WindowIndex.from_dataset(
+        ListDataset(repeated, freq="h"), "h", CONTEXT, PREDICTION
+    )
+    fitted = Stratifier.learned(8).fit_gradients(same, numbers, planted(same, numbers))
+    again = Stratifier.learned(8).with_learned(fitted.learned_state())
+    assert np.array_equal(again.codes(same).windows, fitted.codes(same).windows)

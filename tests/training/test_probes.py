@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,10 @@ from torch import nn
 
 from pts_scott import Checkpoints, ScottTrainer, Stratifier, WindowIndex
 from pts_scott.errors import ArgumentError, ScottWarning
+from pts_scott.method.methods import Auto
+from pts_scott.strata.candidates import candidate_policies
+from pts_scott.training.budget import Budget
+from pts_scott.training.sampling_setup import _planned_steps
 
 STEPS = 1300  # probes at 100, 200, 400 and 800
 
@@ -160,11 +165,13 @@ def test_killed_and_resumed_runs_are_bit_equal(settings, crash, tmp_path, monkey
     whole, trainer = auto(windows, **settings)
     settings = {
         **settings,
-        "checkpoint": Checkpoints(tmp_path, minutes=1e-6),
+        "checkpoint": Checkpoints(tmp_path, steps=1),
         "resume": True,
     }
     with pytest.raises(CrashError):
         auto(windows, trainer_kwargs={**QUIET, "callbacks": [CrashAt(crash)]}, **settings)
+    saved = torch.load(Checkpoints(tmp_path).path, weights_only=False)["pts_scott"]
+    assert saved["counters"]["steps"] > crash - 30, "it does not begin anew"
     resumed, again = auto(windows, **settings)
     assert_same_parameters(whole, resumed)
     assert again.report() == trainer.report()
@@ -231,6 +238,84 @@ def test_fixed_allocations_are_not_probed():
     assert trainer.history["probe_gradients"].iloc[-1] == 0
     assert set(trainer.history["sampler"]) == {"series(), proportional"}
     assert trainer.report() == "From step 0: series(), proportional, as given."
+
+
+def test_report_names_what_is_used_before_the_first_probe():
+    windows = series_windows(UNEVEN)
+    spread = {"method": "stratified", "allocation": "spread"}
+    _, trainer = auto(windows, stratifier=Stratifier.series(), **spread)
+    assert trainer.report().startswith("From step 0: series(), proportional, until")
+    assert trainer.history["sampler"].iloc[0] == "series(), proportional"
+    assert trainer.history["sampler"].iloc[-1] == "series(), spread"
+    _, trainer = auto(windows, replacement=False, num_batches_per_epoch=40)
+    assert trainer.report().startswith("From step 0: reshuffled, until")
+
+
+def test_what_is_asked_for_is_measured_in_short_runs_or_a_warning_says_so(monkeypatch):
+    monkeypatch.setattr("pts_scott.training.probe_schedule.SHARE", 0.0)
+    windows = series_windows(UNEVEN)
+    settings = {
+        "method": "stratified",
+        "stratifier": Stratifier.learned(8),
+        "allocation": "spread",
+    }
+    _, trainer = auto(windows, num_batches_per_epoch=150, **settings)
+    assert trainer.history["sampler"].iloc[-1] == "learned(8), spread"
+    with pytest.warns(
+        ScottWarning, match="first measured at step 100, and this run has 60"
+    ):
+        auto(windows, num_batches_per_epoch=60, **settings)
+
+
+def test_uniform_samples_stay_in_the_same_stream(monkeypatch):
+    seen = []
+    minibatch = Auto.minibatch
+
+    def recorded(method):
+        seen.append(minibatch(method))
+        return seen[-1]
+
+    monkeypatch.setattr(Auto, "minibatch", recorded)
+    windows = series_windows(EVEN, length=120)
+    _, trainer = auto(
+        windows, Level(), replacement=False, batch_size=1, num_batches_per_epoch=650
+    )
+    assert set(trainer.history["sampler"]) == {"reshuffled"}
+    drawn = [int(sample.windows) for sample in seen]
+    assert len(windows) == 678 > len(drawn)
+    assert len(set(drawn)) == len(drawn), "no window comes again before all others"
+
+
+@pytest.mark.parametrize("other", [Stratifier.ranges(3), Stratifier.series()])
+def test_products_with_learned_strata_resume_from_a_pool(other, tmp_path, monkeypatch):
+    monkeypatch.setattr("pts_scott.training.probes.MIN_POOL", 200)
+    monkeypatch.setattr("pts_scott.training.probes.MAX_POOL", 900)
+    windows = series_windows(UNEVEN)
+    settings = {
+        "method": "stratified",
+        "stratifier": other * Stratifier.learned(4),
+        "allocation": "spread",
+        "num_batches_per_epoch": 300,
+    }
+    whole, _ = auto(windows, **settings)
+    settings |= {"checkpoint": Checkpoints(tmp_path, steps=1), "resume": True}
+    with pytest.raises(CrashError):
+        auto(windows, trainer_kwargs={**QUIET, "callbacks": [CrashAt(150)]}, **settings)
+    resumed, _ = auto(windows, **settings)
+    assert_same_parameters(whole, resumed)
+
+
+def test_given_policy_wins_over_a_candidate_of_its_name():
+    windows = series_windows(UNEVEN)
+    given = Stratifier.learned(32, seed=7)
+    assert candidate_policies(windows, given)["learned(32)"] is given
+
+
+def test_a_time_budget_does_not_hide_a_small_number_of_steps():
+    budget = Budget(steps=200, seconds=100.0, gradients=None)
+    method = SimpleNamespace(step_cost=16)
+    assert _planned_steps(budget, method) == 200
+    assert _planned_steps(Budget(10**6, 100.0, None), method) is None
 
 
 def test_gradient_budget_is_never_exceeded():
