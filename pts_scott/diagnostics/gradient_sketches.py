@@ -36,6 +36,9 @@ CHECKED_PASS, CHECKED_WINDOWS = 31, 3  # an unusual size, so that no layout fits
 #: Share of a gradient's squared norm that linear maps must carry to stand for all of it:
 #: the heads of recurrent networks do, and differentiating windows one by one is slow.
 ENOUGH = 0.2
+#: Share of what all linear maps carry that those of the sketches carry. In deep networks
+#: a few of them do, and the others would cost as much.
+KEPT = 0.95
 # Costs of a window in gradients of a batch, measured on networks of these benchmarks.
 LINEAR_COST, SINGLE_COST = 3, 32
 
@@ -72,7 +75,7 @@ class GradientSketches:
     def state_dict(self) -> dict[str, Any]:
         """Return what was measured once."""
         maps = None if self._maps is None else sorted(self._maps, key=str)
-        return {"maps": None if maps is None else [list(map) for map in maps]}
+        return {"maps": None if maps is None else [list(key) for key in maps]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
@@ -107,15 +110,15 @@ class GradientSketches:
 
     def _by_factors(self, parameters: Tensors, batch: Batch) -> Tensor:
         parts = []
-        for map, factors in self._factors(parameters, batch).items():
-            stream = 3 * (map[0] if map[0] is not None else map[1] or 0)
+        for key, factors in self._factors(parameters, batch).items():
+            stream = 3 * (key[0] if key[0] is not None else key[1] or 0)
             inputs, deltas = factors
             signs = (
                 self._signs_of(stream, (inputs.shape[-1], self._dimensions), inputs),
                 self._signs_of(stream + 1, (deltas.shape[-1], self._dimensions), inputs),
                 self._signs_of(stream + 2, (self._dimensions,), inputs),
             )
-            parts.append(projections(map, factors, *signs))
+            parts.append(projections(key, factors, *signs))
         return torch.stack(parts).sum(dim=0) / math.sqrt(self._dimensions)
 
     def _factors(self, parameters: Tensors, batch: Batch) -> dict[Map, WindowFactors]:
@@ -158,15 +161,18 @@ class GradientSketches:
             point = tuple(map(constant, self._parameters))
             few = {name: values[:CHECKED_WINDOWS] for name, values in batch.items()}
             exact = self._window_gradients(point, few)
-        norms = [squared_norms(map, factors) for map, factors in found.items()]
+        norms = {key: squared_norms(key, factors) for key, factors in found.items()}
+        shares = dict.fromkeys(found, 0.0)
         for number in range(min(CHECKED_WINDOWS, len(numbers))):
             squares = [float(g[number].double().square().sum()) for g in exact]
-            covered = sum(squares[p] for map in found for p in map if p is not None)
-            norm = sum(float(own[number]) for own in norms)
+            covered = sum(squares[p] for key in found for p in key if p is not None)
+            norm = sum(float(own[number]) for own in norms.values())
             right = math.isclose(norm, covered, rel_tol=1e-2, abs_tol=1e-30)
             if not right or covered < ENOUGH * sum(squares):
                 return frozenset()
-        return frozenset(found)
+            for key, own in norms.items():
+                shares[key] += float(own[number]) / max(norm, 1e-300)
+        return _largest(shares)
 
     # -- from gradients of single windows ----------------------------------------------
 
@@ -182,3 +188,15 @@ class GradientSketches:
             bucket = draw_integers(self._dimensions, shape, generator, cpu)
             rows.index_add_(1, bucket.to(g.device), g * signs)
         return rows
+
+
+def _largest(shares: dict[Map, float]) -> frozenset[Map]:
+    """Return the largest parts that together are nearly all."""
+    total, kept = sum(shares.values()), 0.0
+    chosen = []
+    for key in sorted(shares, key=lambda key: -shares[key]):
+        if kept >= KEPT * total:
+            break
+        kept += shares[key]
+        chosen.append(key)
+    return frozenset(chosen)

@@ -108,10 +108,10 @@ def window_factors(
     }
 
 
-def squared_norms(map: Map, factors: WindowFactors) -> Tensor:
+def squared_norms(key: Map, factors: WindowFactors) -> Tensor:
     """Return the squared norm of each window's gradient in weight and bias."""
     inputs, deltas = factors
-    weight, bias = map
+    weight, bias = key
     squares = inputs.new_zeros(len(inputs))
     if weight is not None and inputs.shape[1] == 1:
         squares += inputs.square().sum(dim=(1, 2)) * deltas.square().sum(dim=(1, 2))
@@ -123,7 +123,7 @@ def squared_norms(map: Map, factors: WindowFactors) -> Tensor:
 
 
 def projections(
-    map: Map, factors: WindowFactors, left: Tensor, right: Tensor, bias: Tensor
+    key: Map, factors: WindowFactors, left: Tensor, right: Tensor, bias: Tensor
 ) -> Tensor:
     """Return Σ_t (x_t·u + c)(δ_t·s) of each window, for columns u and s, and numbers c.
 
@@ -132,7 +132,7 @@ def projections(
 
     Parameters
     ----------
-    map
+    key
         Which of weight and bias are trained.
     factors
         x and δ.
@@ -140,7 +140,7 @@ def projections(
         u of shape (in, K), s of shape (out, K), and c of shape (K,).
     """
     inputs, deltas = factors
-    total = inputs.new_zeros(1) if map[0] is None else inputs @ left
-    if map[1] is not None:
+    total = inputs.new_zeros(1) if key[0] is None else inputs @ left
+    if key[1] is not None:
         total = total + bias
     return (total * (deltas @ right)).sum(dim=1)
