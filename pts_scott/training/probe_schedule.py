@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 FIRST_STEP = 100
-SHARE = 0.04  # of the cost of all steps, for probes
+SHARE = 0.035  # of the cost of all steps, for probes
 STEP_OVERHEAD = 16  # of a step, in gradients: what a step costs regardless of M
 PROBE_OVERHEAD = 2000  # of a probe, in gradients: fitting and comparing strata
 MIN_WINDOWS, MAX_WINDOWS = 128, 1024
