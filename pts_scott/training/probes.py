@@ -77,6 +77,10 @@ class Choice:
     pool: Tensor | None = None
     pool_size: int = 0
 
+    def without_layout(self) -> Choice:
+        """Return what a report needs, once another choice is used."""
+        return Choice(self.step, self.label, self.allocation, self.reason, [])
+
     @property
     def sampler(self) -> str:
         """Name of the sampler in the history."""
@@ -195,7 +199,7 @@ class Probes:
         counters.gradients, counters.probe_gradients = counted
         if choice is not None:
             self._use(choice)
-            self.choices.append(choice)
+            self.choices = [c.without_layout() for c in self.choices] + [choice]
         self._earlier = None
         self.seconds += time.perf_counter() - began
 
