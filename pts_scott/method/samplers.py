@@ -242,14 +242,18 @@ class AllocatedSampler:
         self._ahead.append(sample)
 
     def state_dict(self) -> dict[str, Any]:
-        windows = [sample.windows for sample in self._ahead]
-        weights = [sample.weights for sample in self._ahead]
-        return {"windows": windows, "weights": weights, **self._places.state_dict()}
+        # Two tensors, because a thousand small ones would take long to save.
+        ahead = None
+        if self._ahead:
+            windows, weights = zip(*self._ahead, strict=True)
+            ahead = [torch.stack(windows), torch.stack(weights)]
+        return {"ahead": ahead, **self._places.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         device = self._strata.sizes.device
-        pairs = zip(state["windows"], state["weights"], strict=True)
-        self._ahead = [Sample(w.to(device), x.to(device)) for w, x in pairs]
+        ahead = state["ahead"] or []
+        parts = [part.to(device).unbind() for part in ahead]
+        self._ahead = [Sample(*pair) for pair in zip(*parts, strict=True)]
         self._places.load_state_dict(state)
 
 

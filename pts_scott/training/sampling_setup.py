@@ -126,7 +126,6 @@ class SamplingSetup:
             for name, policy in policies.items():
                 if not policy.needs_gradients:
                     choice.strata(name)  # sorted before the clock starts
-            tree_class()  # imported likewise
             return choice
         if self._policy is None or not self._adapts(self._policy):
             return None
@@ -161,6 +160,8 @@ class SamplingSetup:
                 ScottWarning,
                 stacklevel=5,
             )
+        if planned is None or planned > FIRST_STEP:
+            tree_class()  # its import takes a while, and is not training
         schedule = functools.partial(
             ProbeSchedule, self._numbers.batch_size, planned, required=asked
         )

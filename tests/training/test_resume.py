@@ -23,6 +23,7 @@ from torch import nn
 from pts_scott import Stratifier
 from pts_scott.errors import CheckpointMismatchError, ScottWarning
 from pts_scott.method.methods import METHODS
+from pts_scott.strata.learned import tree_class
 from pts_scott.training.checkpoint_files import read
 from pts_scott.training.run_state import KEY
 
@@ -323,11 +324,14 @@ def kill_at_random(folder: Path, kills: int, seed: int) -> dict[str, int]:
     The number of kills, of kills between the first and the last checkpoint ("hits"), and
     of finished runs.
     """
+    # What the first run of a process imports, children would import anew each time.
+    tree_class()
+    run(folder / "first", epochs=1)
     generator = np.random.default_rng(seed)
     seen = {"kills": 0, "hits": 0, "finished": 0}
     while seen["kills"] < kills:
         method, optimizer = PAIRS[(seen["finished"] + seed) % len(PAIRS)]
-        settings = {"method": method, "optimizer": optimizer, "epochs": 12}
+        settings = {"method": method, "optimizer": optimizer, "epochs": 60}
         place = folder / str(seen["finished"])
         while is_killed(place, settings, float(generator.uniform(0.02, 0.4))):
             seen["kills"] += 1
