@@ -15,7 +15,7 @@ FIRST_STEP = 100
 SHARE = 0.035  # of the cost of all steps, for probes
 STEP_OVERHEAD = 16  # of a step, in gradients: what a step costs regardless of M
 PROBE_OVERHEAD = 2000  # of a probe, in gradients: fitting and comparing strata
-MIN_WINDOWS, MAX_WINDOWS = 128, 1024
+MIN_WINDOWS, MAX_WINDOWS = 128, 512
 EXPECTED_STEPS = 5000  # of a run that only time limits, at least
 RATIOS = (2, 4, 8, 16)
 
@@ -73,7 +73,9 @@ class ProbeSchedule:
         It is infinite if a run can afford one probe at most.
         """
         for ratio in RATIOS:
-            if self._affordable(self._expected / self._probes(ratio)) >= MIN_WINDOWS:
+            # Doubling only where it is cheap: strata change little between such probes.
+            needed = 2 * MAX_WINDOWS if ratio == RATIOS[0] else MIN_WINDOWS
+            if self._affordable(self._expected / self._probes(ratio)) >= needed:
                 return ratio
         return math.inf
 
