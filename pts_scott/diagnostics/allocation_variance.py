@@ -207,15 +207,6 @@ def mean_square(sketches: Tensor) -> float:
     return (total - float(_square_norms(sketches).sum())) / (count * (count - 1))
 
 
-def noise_scale(sketches: Tensor) -> float:
-    """Return σ²/‖μ‖², the batch size at which the noise is as large as the gradient.
-
-    Infinite where the mean gradient cannot be told from zero.
-    """
-    mean = mean_square(sketches)
-    return uniform_variance(sketches) / mean if mean > 0 else math.inf
-
-
 def control_variate_variance(best: float, change: float) -> float:
     """Return the variance of SCott over an outer loop at equal cost, relative to uniform.
 

@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Mapping
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from pts_scott.diagnostics.diagnosis import Diagnosis, Point
 from pts_scott.diagnostics.gradient_sketches import GradientSketches
 from pts_scott.diagnostics.noise_scale import NoiseScale
 from pts_scott.diagnostics.sampler_choice import (
+    CHANGED_PART,
     REFERENCE_WINDOWS,
     Measured,
     SamplerChoice,
@@ -29,7 +29,6 @@ from pts_scott.strata.policy import Policy
 
 MIN_WINDOWS = 64  # with fewer, no partition can be judged by windows not used to make it
 DIMENSIONS = 512  # of a sketch: more than probes along a run use, for the noise scale
-CHANGED_PART = 4  # one in so many windows is measured twice, for the control variate
 
 
 class DiagnosisProbe:
@@ -137,8 +136,7 @@ class DiagnosisProbe:
         """Return the gradients of the windows' part of the objective."""
         if self._objective is None:
             return sketches
-        factors = self._objective.weights(numbers.cpu().numpy().astype(np.int64))
-        return sketches * torch.from_numpy(factors)[:, None]
+        return self._objective.weighted(sketches, numbers)
 
     def _warn(self, step: int, finite: Tensor) -> None:
         count = int((~finite).sum())

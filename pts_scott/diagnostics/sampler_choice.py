@@ -29,6 +29,7 @@ from pts_scott.strata.partition import Strata
 from pts_scott.strata.policy import Policy
 
 WINDOWS_PER_STRATUM = 8  # measured windows that strata have on average, at least
+CHANGED_PART = 4  # one in so many windows is measured twice, for a control variate
 REFERENCE_WINDOWS = 4096  # from which the weights of strata in a fold are estimated
 
 

@@ -26,7 +26,7 @@ from pts_scott.experiments.report.figures import save_figure, variance_figure
 from pts_scott.experiments.setting import Setting, choose
 from pts_scott.method.methods import METHODS, Scott
 from pts_scott.strata.calendar import default_stratifier
-from pts_scott.strata.policy import Policy
+from pts_scott.strata.candidates import label
 from pts_scott.strata.stratifier import Stratifier
 from pts_scott.training.callbacks import Measurements
 from pts_scott.training.lightning_module import OuterLoopModule
@@ -128,7 +128,7 @@ def measure_samplers(
         experiment.stratifier() or default_stratifier(windows.series.timeline.offset),
         *map(Stratifier.parse, options.stratifiers),
     ]
-    strata = {_short_name(policy): policy.stratify(windows) for policy in policies}
+    strata = {label(policy): policy.stratify(windows) for policy in policies}
     own = next(iter(strata.values()))
     b, k = config.anchor_batch_size, config.inner_steps
     cost = options.gradients or math.ceil(2 * experiment.batch_size + len(own) * b / k)
@@ -199,10 +199,6 @@ def can_measure(experiment: Experiment, say: Callable[[str], None]) -> bool:
         return False
     optimizer_to_train(experiment)
     return True
-
-
-def _short_name(policy: Policy) -> str:
-    return str(policy).replace("Stratifier.", "")
 
 
 def write_samplers(table: pd.DataFrame, experiment: Experiment, folder: Path) -> None:

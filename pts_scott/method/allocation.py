@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pts_scott._utils.arguments import nearest, one_of
-from pts_scott._utils.text import quote, shorten
+from pts_scott._utils.arguments import one_of
+from pts_scott._utils.text import quote
 from pts_scott.errors import ArgumentError
+from pts_scott.method.labels import values_by_label
 from pts_scott.strata.partition import Strata
 
 #: None: what the method's paper says; a name; or the share of each stratum by its label.
@@ -106,23 +107,11 @@ def spread_shares(weights: Tensor, spread: Tensor) -> Tensor:
 
 
 def _shares_by_label(table: Mapping[str, float], strata: Strata) -> Tensor:
-    labels = strata.labels(range(len(strata)))
-    unknown = [name for name in table if name not in labels]
-    if unknown:
-        raise ArgumentError(
-            f"allocation: {strata.stratifier} makes no stratum {quote(unknown[0])}. "
-            f"{nearest(unknown[0], labels)}"
-        )
-    absent = [label for label in labels if label not in table]
-    if absent:
-        raise ArgumentError(
-            f"allocation: no share for {shorten(absent)}; every stratum of "
-            f"{strata.stratifier} needs one, or its windows would never be drawn."
-        )
-    if len(table) < len(labels):
+    otherwise = "or its windows would never be drawn"
+    values = values_by_label("allocation", "share", table, strata, otherwise)
+    if len(table) < len(values):
         raise ArgumentError(
             f"allocation: several strata of {strata.stratifier} have the same label, so "
             "shares by label are ambiguous; use 'proportional', 'equal' or 'spread'."
         )
-    shares = torch.tensor([table[label] for label in labels], dtype=torch.float64)
-    return shares.to(strata.weights)
+    return torch.tensor(values, dtype=torch.float64).to(strata.weights)

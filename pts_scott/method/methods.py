@@ -29,6 +29,7 @@ from pts_scott.method.samplers import (
     UniformSampler,
     WeightedUniformSampler,
 )
+from pts_scott.strata.candidates import label
 from pts_scott.strata.partition import Strata
 from pts_scott.strata.policies import Single
 
@@ -172,8 +173,7 @@ class Method:
         name = allocation if isinstance(allocation, str) else "given shares"
         if allocation == "spread" and self._shares is None:
             name = "proportional"  # until it is measured
-        strata = str(self._strata.stratifier).replace("Stratifier.", "")
-        return f"{strata}, {name}"
+        return f"{label(self._strata.stratifier)}, {name}"
 
     @property
     def anchor_windows(self) -> int:

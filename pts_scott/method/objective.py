@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
-from pts_scott._utils.arguments import nearest
-from pts_scott._utils.text import quote, shorten
+from pts_scott._utils.text import quote
 from pts_scott.data.offsets import nanoseconds
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.errors import ArgumentError
+from pts_scott.method.labels import values_by_label
 from pts_scott.method.protocol import Sample
 from pts_scott.method.samplers import Sampler, uniform_weights
 from pts_scott.strata.partition import Strata
@@ -124,7 +125,9 @@ class Objective:
             age = (moments[windows.starts()].max() - moments) / objective.value
             return cls(windows, moments=np.exp2(-np.clip(age, 0.0, 1000.0)))
         assert strata is not None
-        return cls(windows, strata=strata, factors=_by_label(objective, strata))
+        otherwise = "0 to leave it out"
+        factors = values_by_label("objective", "weight", objective, strata, otherwise)
+        return cls(windows, strata=strata, factors=np.array(factors))
 
     def weights(self, windows: np.ndarray) -> np.ndarray:
         """Return u_j of some windows."""
@@ -139,29 +142,17 @@ class Objective:
             weights *= self._factors[self._strata.members(windows)]
         return weights
 
+    def weighted(self, rows: Tensor, windows: Tensor) -> Tensor:
+        """Return a row of each window, such as its gradient, times u_j."""
+        factors = torch.from_numpy(self.weights(windows.cpu().numpy()))
+        return rows * factors[:, None]
+
     def _mean(self) -> float:
         count, total = len(self.windows), 0.0
         for begin in range(0, count, CHUNK):
             numbers = np.arange(begin, min(begin + CHUNK, count), dtype=np.int64)
             total += float(self.weights(numbers).sum())
         return total / count
-
-
-def _by_label(table: Mapping[str, float], strata: Strata) -> np.ndarray:
-    labels = strata.labels(range(len(strata)))
-    for name in table:
-        if name not in labels:
-            raise ArgumentError(
-                f"objective: {strata.stratifier} makes no stratum {quote(name)}. "
-                f"{nearest(name, labels)}"
-            )
-    absent = [label for label in labels if label not in table]
-    if absent:
-        raise ArgumentError(
-            f"objective: no weight for {shorten(absent)}; every stratum of "
-            f"{strata.stratifier} needs one, 0 to leave it out."
-        )
-    return np.array([table[label] for label in labels])
 
 
 class ObjectiveSampler:

@@ -21,6 +21,7 @@ from pts_scott.diagnostics.allocation_variance import (
 )
 from pts_scott.diagnostics.gradient_sketches import GradientSketches
 from pts_scott.diagnostics.sampler_choice import (
+    CHANGED_PART,
     REFERENCE_WINDOWS,
     Finding,
     Layout,
@@ -42,7 +43,6 @@ UNIFORM = "uniform"
 WORTHWHILE = 0.9  # relative variance up to which other samples than uniform are used
 POOL_PER_DRAW = 4  # windows sorted into learned strata, for each that will be drawn
 MIN_POOL, MAX_POOL = 2**14, 2**21
-CHANGED_PART = 4  # one in so many windows is measured twice, for a control variate
 
 
 @dataclass(frozen=True)
@@ -275,8 +275,7 @@ class Probes:
             if not enough:
                 return None
         if self._objective is not None:
-            factors = self._objective.weights(numbers.cpu().numpy())
-            sketches = sketches * torch.from_numpy(factors)[:, None]
+            sketches = self._objective.weighted(sketches, numbers)
         measured = Measured(numbers.cpu().numpy(), sketches)
         return measured.part(torch.nonzero(finite)[:, 0])
 

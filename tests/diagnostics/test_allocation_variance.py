@@ -11,11 +11,11 @@ import torch
 from pts_scott.diagnostics.allocation_variance import (
     StratumMoments,
     control_variate_variance,
-    noise_scale,
     relative_variance,
     slot_probabilities,
     uniform_variance,
 )
+from pts_scott.diagnostics.noise_scale import NoiseScale
 
 WEIGHTS = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 MEANS = torch.tensor([[1.0, 0.0], [0.0, 2.0], [-1.0, 1.0]], dtype=torch.float64)
@@ -114,13 +114,13 @@ def test_order_puts_like_strata_beside_each_other():
 def test_noise_scale_is_variance_by_squared_mean():
     generator = torch.Generator().manual_seed(0)
     rows = 3.0 + 2.0 * torch.randn(100_000, 1, generator=generator, dtype=torch.float64)
-    assert noise_scale(rows) == pytest.approx(4 / 9, rel=0.02)
+    assert NoiseScale.of(rows).value == pytest.approx(4 / 9, rel=0.02)
     assert uniform_variance(rows) == pytest.approx(4.0, rel=0.02)
 
 
 def test_noise_scale_of_a_mean_that_cannot_be_told_from_zero_is_infinite():
     rows = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
-    assert math.isinf(noise_scale(rows))
+    assert math.isinf(NoiseScale.of(rows).value)
 
 
 @pytest.mark.parametrize("best", [0.05, 0.4, 1.0])
