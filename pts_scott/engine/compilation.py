@@ -1,47 +1,89 @@
-"""``torch.compile`` for methods that are called in every step."""
+"""Compilation of the functions that are called in every step.
+
+A function is traced (`pts_scott.engine.tracing`) for the shapes of its arguments, and
+compiled by Inductor. Nothing is guarded: which function is called with which shapes is
+known here, and the network, its parameters and its mode are the same in every step.
+"""
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.fx import GraphModule
 
-BACKEND = "inductor"  # of torch.compile
+from pts_scott.engine.graph_passes import (
+    keep_fused_lstm,
+    lift_constants,
+    share_random_numbers,
+)
+from pts_scott.engine.tracing import trace
+
+#: Random numbers are those of uncompiled steps, drawn by the same operators in the same
+#: order.
+OPTIONS = {"fallback_random": True, "reorder_for_peak_memory": False}
 
 
-def compiled_method(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a method with its own code object.
+class CompiledFunction:
+    """A compiled function of tensors.
 
-    The compiler stores its results, and counts its recompilations, per code object: with
-    a shared one, the ninth network of a process would no longer be compiled.
+    Parameters
+    ----------
+    function
+        From tensors to a tuple of tensors; it may change its arguments in place.
+    module
+        The module that the function calls.
+    has_two_passes
+        Whether it contains two passes that must draw the same random numbers.
     """
-    function = method.__func__  # type: ignore[attr-defined]
-    own = types.FunctionType(function.__code__.replace(), function.__globals__)
-    bound = types.MethodType(own, method.__self__)  # type: ignore[attr-defined]
-    # torch.func takes its own gradients; autograd has nothing to record here.
-    return torch.no_grad()(torch.compile(bound, backend=BACKEND, options=_options()))
+
+    def __init__(
+        self,
+        function: Callable[..., tuple[Tensor, ...]],
+        module: nn.Module,
+        *,
+        has_two_passes: bool = False,
+    ) -> None:
+        self._function, self._module = function, module
+        self._has_two_passes = has_two_passes
+        self._compiled: dict[tuple[torch.Size, ...], Callable[..., Any]] = {}
+
+    def __call__(self, fixed: Sequence[Tensor], *varying: Tensor) -> tuple[Tensor, ...]:
+        """Call the function with ``(*fixed, *varying)``.
+
+        Parameters
+        ----------
+        fixed
+            Tensors whose shapes never change.
+        varying
+            Tensors whose shapes may differ: for each combination, the function is
+            compiled once.
+        """
+        shapes = tuple([tensor.shape for tensor in varying])
+        compiled = self._compiled.get(shapes)
+        if compiled is None:
+            compiled = self._compiled[shapes] = self._compile([*fixed, *varying])
+        with torch.no_grad():
+            found: tuple[Tensor, ...] = compiled(*fixed, *varying)
+        return found
+
+    def _compile(self, arguments: list[Tensor]) -> Callable[..., Any]:
+        graph = trace(self._function, arguments, self._module)
+        if self._has_two_passes:
+            share_random_numbers(graph)
+        keep_fused_lstm(graph)
+        constants = lift_constants(graph)
+        run = compile_graph(graph, [*arguments, *constants])
+        return lambda *inputs: run(*inputs, *constants)
 
 
-def _options() -> dict[str, Any]:
-    """Guard on shapes alone, where torch offers that (from 2.8 on).
+def compile_graph(graph: GraphModule, arguments: Sequence[Tensor]) -> Callable[..., Any]:
+    """Compile a graph for arguments of such shapes and types."""
+    # Imported here because it takes a second, and few runs are compiled.
+    from torch._inductor.compile_fx import compile_fx
 
-    The network, its parameters and its mode are the same in every step of a run; guarding
-    against changes there would take a tenth of a small network's step.
-    """
-    if not hasattr(torch.compiler, "keep_tensor_guards_unsafe"):
-        return {}
-
-    def needed(guards: Sequence[Any]) -> list[bool]:
-        return [
-            guard.guard_type == "SHAPE_ENV"
-            or (
-                guard.guard_type == "TENSOR_MATCH"
-                and not isinstance(guard.value, nn.Parameter)
-            )
-            for guard in guards
-        ]
-
-    return {"guard_filter_fn": needed}
+    with torch.no_grad():
+        run: Any = compile_fx(graph, list(arguments), config_patches=OPTIONS)
+    return run  # type: ignore[no-any-return]

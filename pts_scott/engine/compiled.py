@@ -8,6 +8,7 @@ direction is therefore computed only when it is applied.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -15,8 +16,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from pts_scott.data.window_index import Batch
 from pts_scott.engine.base import Gather
-from pts_scott.engine.compilation import compiled_method
+from pts_scott.engine.compilation import CompiledFunction
 from pts_scott.engine.eager import EagerEngine, fits_one_pass
 from pts_scott.engine.gradients import Gradients
 from pts_scott.engine.rollback import Rollback
@@ -25,6 +27,24 @@ from pts_scott.engine.update_rules import CONSTANTS, RULES
 from pts_scott.method.protocol import Counters, Sample, Step, Tensors
 
 State = tuple[Tensors, ...]
+
+
+class StepInputs(NamedTuple):
+    """The tensors that a compiled step reads, and those that it changes in place."""
+
+    theta: Tensors
+    state: State
+    numbers: Tensors
+    buffers: Tensors
+    snapshot: Tensors = ()
+    anchor: Tensors = ()
+    coefficient: Tensors = ()
+
+    def flat(self) -> list[Tensor]:
+        """Return all tensors in a row."""
+        before = [*self.theta, *(tensor for own in self.state for tensor in own)]
+        before += [*self.numbers, *self.buffers]
+        return [*before, *self.snapshot, *self.anchor, *self.coefficient]
 
 
 class PendingDirection(NamedTuple):
@@ -80,15 +100,18 @@ class CompiledEngine(EagerEngine):
         self._optimizer_step = 0
         self._options: dict[str, Any] = {}
         self._recompile_if_changed()
-        self._compiled_anchor = compiled_method(self._anchor_gradient)
+        self._compiled_anchor = CompiledFunction(self._anchor_gradient, gradients.losses)
 
     def _anchor(self, sample: Sample) -> Tensors:
         if not fits_one_pass(len(sample.windows)):
             return super()._anchor(sample)
-        anchor: Tensors = self._compiled_anchor(
-            self.gradients.parameters, self.snapshot, sample.windows, sample.weights
-        )
-        return anchor
+        gradients = self.gradients
+        fixed = (*gradients.parameters, *gradients.buffers, *self.snapshot)
+        return self._compiled_anchor(fixed, sample.windows, self._weights(sample))
+
+    def _weights(self, sample: Sample) -> Tensor:
+        assert sample.weights is not None
+        return sample.weights
 
     def _direction(  # type: ignore[override]
         self, sample: Sample, anchor: Tensors | None, coefficient: float
@@ -100,22 +123,16 @@ class CompiledEngine(EagerEngine):
         self.compiled_steps += 1
         numbers = self._next_numbers()
         (windows, weights), anchor, coefficient = v
-        parameters = self.gradients.parameters
-        if anchor is None:
-            loss, squared_norm = self._single(
-                parameters, self._state, numbers, windows, weights
-            )
-        else:
-            loss, squared_norm = self._pair(
-                parameters,
-                self.snapshot,
-                anchor,
-                self._coefficient.tensor(coefficient),
-                self._state,
-                numbers,
-                windows,
-                weights,
-            )
+        inputs = StepInputs(
+            self.gradients.parameters, self._state, numbers, self.gradients.buffers
+        )
+        function = self._single
+        if anchor is not None:
+            c = (self._coefficient.tensor(coefficient),)
+            inputs = inputs._replace(snapshot=self.snapshot, anchor=anchor, coefficient=c)
+            function = self._pair
+        drawn = (windows,) if weights is None else (windows, weights)
+        loss, squared_norm = function(inputs.flat(), *drawn)
         return Step(windows, loss, squared_norm)
 
     def _try_step(self, sample: Sample, anchor: Tensors | None) -> None:
@@ -170,8 +187,9 @@ class CompiledEngine(EagerEngine):
         options = {k: v for k, v in group.items() if k in CONSTANTS}
         if options != self._options:
             self._options = options
-            self._single = compiled_method(self._single_step)
-            self._pair = compiled_method(self._paired_step)
+            losses = self.gradients.losses
+            self._single = CompiledFunction(self._single_step, losses)
+            self._pair = CompiledFunction(self._paired_step, losses, has_two_passes=True)
 
     def _next_numbers(self) -> Tensors:
         """Return the numbers that the update of the next step needs."""
@@ -187,46 +205,55 @@ class CompiledEngine(EagerEngine):
 
     # -- compiled functions ---------------------------------------------------------
 
-    def _anchor_gradient(
-        self, theta: Tensors, snapshot: Tensors, windows: Tensor, weights: Tensor
-    ) -> Tensors:
-        for copy, parameter in zip(snapshot, theta, strict=True):
+    def _anchor_gradient(self, *tensors: Tensor) -> Tensors:
+        count = len(self.gradients.parameters)
+        parameters, others = tensors[:count], tensors[count:-2]
+        buffers, snapshot = others[: len(others) - count], others[len(others) - count :]
+        windows, weights = tensors[-2:]
+        for copy, parameter in zip(snapshot, parameters, strict=True):
             copy.copy_(parameter)
-        return self.gradients.functional(theta, self.gather(windows), weights)[0]
-
-    def _single_step(
-        self,
-        theta: Tensors,
-        state: State,
-        numbers: Tensors,
-        windows: Tensor,
-        weights: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
         batch = self.gather(windows)
-        weights = self.gradients.equal_weights(batch) if weights is None else weights
-        v, loss = self.gradients.functional(theta, batch, weights)
-        return loss, self._fused_update(theta, v, state, numbers)
+        return self.gradients.functional(parameters, buffers, batch, weights)[0]
 
-    def _paired_step(
-        self,
-        theta: Tensors,
-        snapshot: Tensors,
-        anchor: Tensors,
-        coefficient: Tensor,
-        state: State,
-        numbers: Tensors,
-        windows: Tensor,
-        weights: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        batch = self.gather(windows)
-        v, loss = self.gradients.functional_pair(
-            theta, snapshot, anchor, coefficient, batch, weights
+    def _single_step(self, *tensors: Tensor) -> Tensors:
+        inputs, batch, weights = self._step_inputs(tensors, has_anchor=False)
+        v, loss = self.gradients.functional(inputs.theta, inputs.buffers, batch, weights)
+        return loss, self._fused_update(inputs, v)
+
+    def _paired_step(self, *tensors: Tensor) -> Tensors:
+        inputs, batch, weights = self._step_inputs(tensors, has_anchor=True)
+        now, then, loss = self.gradients.functional_pair(
+            inputs.theta, inputs.snapshot, inputs.buffers, batch, weights
         )
-        return loss, self._fused_update(theta, v, state, numbers)
+        (c,) = inputs.coefficient
+        v = tuple(
+            g - c * (h - a) for g, h, a in zip(now, then, inputs.anchor, strict=True)
+        )
+        return loss, self._fused_update(inputs, v)
 
-    def _fused_update(
-        self, theta: Tensors, v: Tensors, state: State, numbers: Tensors
-    ) -> Tensor:
+    def _step_inputs(
+        self, tensors: Tensors, has_anchor: bool
+    ) -> tuple[StepInputs, Batch, Tensor]:
+        """Return the inputs of a step, its batch and its weights."""
+        flat, count = iter(tensors), len(self.gradients.parameters)
+
+        def take(number: int) -> Tensors:
+            return tuple(itertools.islice(flat, number))
+
+        inputs = StepInputs(
+            theta=take(count),
+            state=tuple(take(len(self._rule.state)) for _ in range(count)),
+            numbers=take(len(self._numbers)),
+            buffers=take(len(self.gradients.buffers)),
+            snapshot=take(count if has_anchor else 0),
+            anchor=take(count if has_anchor else 0),
+            coefficient=take(1 if has_anchor else 0),
+        )
+        windows, *given = flat
+        batch = self.gather(windows)
+        return inputs, batch, given[0] if given else self.gradients.equal_weights(batch)
+
+    def _fused_update(self, inputs: StepInputs, v: Tensors) -> Tensor:
         if self.clip_gradient is not None:
             # In double precision: a direction that is clipped may be of any size.
             squared = torch.stack([x.double().square().sum() for x in v]).sum()
@@ -234,10 +261,12 @@ class CompiledEngine(EagerEngine):
             v = tuple(scale * x for x in v)
         else:  # the guard skips a step if this overflows
             squared = torch.stack([x.square().sum() for x in v]).sum()
-        steps = zip(theta, v, state, strict=True)
+        steps = zip(inputs.theta, v, inputs.state, strict=True)
         for place, (parameter, direction, own) in enumerate(steps):
             if place not in self.gradients.idle:
-                self._rule.update(parameter, direction, own, numbers, self._options)
+                self._rule.update(
+                    parameter, direction, own, inputs.numbers, self._options
+                )
         return squared
 
 

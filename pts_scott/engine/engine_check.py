@@ -222,6 +222,7 @@ class EngineCheck:
         parameters = self._passes.parameters
         with engine.rolled_back():
             before = [p.detach().clone() for p in parameters]
+            self._passes.rewind()
             engine.apply(engine.direction(sample, anchor, 1.0), last=True)
             after = [p.detach().clone() for p in parameters]
         optimizer = self._optimizer

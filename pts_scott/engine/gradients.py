@@ -1,27 +1,25 @@
 """Gradients of weighted sums of window losses: uniform, weighted, and control variate.
 
-There are two equivalent ways to compute them: by autograd on the module as it is
-(fast without compilation, and keeps fused kernels such as the LSTM's), and by
-``torch.func`` inside one compiled function. Parameters, snapshot and anchor are tuples
-of plain tensors in the order of ``Gradients.parameters``.
+There are two equivalent ways to compute them: by autograd on the module as it is, and in
+a compiled function, which autograd has recorded once. Parameters, snapshot and anchor are
+tuples of plain tensors in the order of ``Gradients.parameters``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import grad_and_value
 
 from pts_scott._utils.rng import global_state, set_global_state
 from pts_scott.data.window_index import Batch
 from pts_scott.engine.buffers import Buffers
-from pts_scott.engine.compilation import compiled_method
+from pts_scott.engine.compilation import CompiledFunction
 from pts_scott.engine.losses import Losses, batch_size
-from pts_scott.engine.tensors import autograd, finest_type
+from pts_scott.engine.tensors import autograd, finest_type, own_tensors
 from pts_scott.method.protocol import Tensors
 
 
@@ -40,7 +38,7 @@ class Gradients:
     losses
         The window losses of a network.
     compiled
-        Compute gradients by ``torch.func`` in compiled functions, not by autograd.
+        Compute gradients in compiled functions.
     stochastic
         Global generators that a pass draws from, which the second pass must repeat.
     stateful
@@ -70,13 +68,14 @@ class Gradients:
         self.parameters: Tensors = tuple(losses.trainable().values())
         #: The type in which windows are weighted.
         self.dtype = finest_type(self.parameters)
-        self._places = losses.places()
+        #: Buffers that a pass changes; compiled functions take them as arguments.
+        self.buffers: Tensors = tuple(losses.buffers()) if stateful else ()
+        names = [(name,) for name, _ in losses.named_buffers() if stateful]
+        self._places = [*losses.places(), *names]
         self._direction: Tensors = ()  # v, in the same place in every step
-        self._single: _Single = self._autograd
-        self._pair: _Pair = self._autograd_pair
+        self._function: CompiledFunction | None = None
         if compiled:
-            self._single = compiled_method(self.functional)
-            self._pair = compiled_method(self.functional_pair)
+            self._function = CompiledFunction(self._flat, losses)
 
     def uniform(self, batch: Batch) -> Update:
         """Return ∇f_ξ(θ), the mean gradient of a uniform mini-batch."""
@@ -87,7 +86,9 @@ class Gradients:
 
         With ``weights`` w_i / b for the b windows of stratum i this is the anchor.
         """
-        return Update(*self._single(self.parameters, batch, weights))
+        if self._function is not None:
+            return Update(*self._compiled(self.parameters, self.buffers, batch, weights))
+        return Update(*self._autograd(batch, weights))
 
     def control_variate(
         self,
@@ -102,9 +103,8 @@ class Gradients:
         Without ``weights`` each window counts 1/M. The direction is valid until the next
         call.
         """
-        # A number would be compiled into the function; a tensor may change.
-        c = anchor[0].new_tensor(coefficient) if self.compiled else coefficient
-        return Update(*self._pair(self.parameters, snapshot, anchor, c, batch, weights))
+        weights = self.equal_weights(batch) if weights is None else weights
+        return self.control_variate_share(batch, weights, snapshot, anchor, coefficient)
 
     def control_variate_share(
         self,
@@ -116,9 +116,9 @@ class Gradients:
     ) -> Update:
         """Return Σ_j weights_j (∇f_j(θ) − c ∇f_j(snapshot)), plus c · anchor if given.
 
-        This is what one of several processes adds to v; always by autograd.
+        Without anchor, this is what one of several processes adds to v.
         """
-        pair = self._weighted_pair
+        pair = self._autograd_pair if self._function is None else self._compiled_pair
         return Update(*pair(snapshot, anchor, coefficient, batch, weights))
 
     def equal_weights(self, batch: Batch) -> Tensor:
@@ -142,30 +142,16 @@ class Gradients:
 
     # -- by autograd, on the module as it is ----------------------------------------
 
-    def _autograd(
-        self, parameters: Tensors, batch: Batch, weights: Tensor
-    ) -> tuple[Tensors, Tensor]:
+    def _autograd(self, batch: Batch, weights: Tensor) -> tuple[Tensors, Tensor]:
         scale = self.scale
         with self._repeatable(weights.device):
             loss = (weights * self.losses(batch)).sum()
-        dense = autograd(loss * scale if scale != 1.0 else loss, parameters)
+        dense = autograd(loss * scale if scale != 1.0 else loss, self.parameters)
         if scale != 1.0:
             dense = tuple(g / scale for g in dense)
         return dense, loss.detach()
 
     def _autograd_pair(
-        self,
-        parameters: Tensors,
-        snapshot: Tensors,
-        anchor: Tensors,
-        coefficient: float | Tensor,
-        batch: Batch,
-        weights: Tensor | None,
-    ) -> tuple[Tensors, Tensor]:
-        weights = self.equal_weights(batch) if weights is None else weights
-        return self._weighted_pair(snapshot, anchor, float(coefficient), batch, weights)
-
-    def _weighted_pair(
         self,
         snapshot: Tensors,
         anchor: Tensors | None,
@@ -242,43 +228,83 @@ class Gradients:
             return torch.backends.cudnn.flags(enabled=False)
         return nullcontext()
 
-    # -- by torch.func, to be compiled as one function ------------------------------
+    # -- in compiled functions ---------------------------------------------------------
 
     def functional(
-        self, parameters: Tensors, batch: Batch, weights: Tensor
+        self, at: Tensors, buffers: Tensors, batch: Batch, weights: Tensor
     ) -> tuple[Tensors, Tensor]:
-        """Return Σ_j weights_j ∇f_j and Σ_j weights_j f_j, in a form that compiles."""
+        """Return Σ_j weights_j ∇f_j and Σ_j weights_j f_j, in a form that compiles.
 
-        def weighted_loss(values: Tensors) -> Tensor:
-            return (weights * self.losses.at(self._places, values, batch)).sum()
-
-        gradient, loss = grad_and_value(weighted_loss)(parameters)
-        return gradient, loss
+        Parameters
+        ----------
+        at, buffers
+            Values of the parameters, and of the buffers that a pass changes; the latter
+            are changed.
+        batch, weights
+            The windows and their weights.
+        """
+        with torch.enable_grad():
+            leaves = tuple(x.detach().requires_grad_() for x in at)
+            with self.losses.exchanged(self._places, (*leaves, *buffers)):
+                loss = (weights * self.losses(batch)).sum()
+                gradient = autograd(loss, leaves)
+        return gradient, loss.detach()
 
     def functional_pair(
         self,
-        parameters: Tensors,
+        at: Tensors,
         snapshot: Tensors,
-        anchor: Tensors,
-        coefficient: float | Tensor,
+        buffers: Tensors,
         batch: Batch,
-        weights: Tensor | None,
-    ) -> tuple[Tensors, Tensor]:
-        """Return v and the loss at the parameters, in a form that compiles."""
-        weights = self.equal_weights(batch) if weights is None else weights
-        now, loss = self.functional(parameters, batch, weights)
-        then, _ = self.functional(snapshot, batch, weights)
-        direction = tuple(
-            g - coefficient * (h - a) for g, h, a in zip(now, then, anchor, strict=True)
+        weights: Tensor,
+    ) -> tuple[Tensors, Tensors, Tensor]:
+        """Return both gradients of an inner step, and the loss at the parameters.
+
+        The random numbers of the two passes are different; they are made equal once both
+        are parts of one graph.
+        """
+        unchanged = tuple(buffer.clone() for buffer in buffers)
+        then, _ = self.functional(snapshot, unchanged, batch, weights)
+        now, loss = self.functional(at, buffers, batch, weights)
+        return now, then, loss
+
+    def _flat(self, *tensors: Tensor) -> Tensors:
+        """Compute `functional` from parameters, buffers, fields and weights in a row."""
+        split = len(self.parameters)
+        rest = split + len(self.buffers)
+        batch = dict(zip(self.losses.fields, tensors[rest:-1], strict=True))
+        gradient, loss = self.functional(
+            tensors[:split], tensors[split:rest], batch, tensors[-1]
         )
-        return direction, loss
+        return *gradient, loss
 
+    def _compiled(
+        self, at: Tensors, buffers: Tensors, batch: Batch, weights: Tensor
+    ) -> tuple[Tensors, Tensor]:
+        assert self._function is not None
+        fields = [batch[name] for name in self.losses.fields]
+        with self._repeatable(weights.device):
+            *gradient, loss = self._function((*at, *buffers), *fields, weights)
+        return tuple(gradient), loss
 
-_Single = Callable[[Tensors, Batch, Tensor], tuple[Tensors, Tensor]]
-_Pair = Callable[
-    [Tensors, Tensors, Tensors, "float | Tensor", Batch, "Tensor | None"],
-    tuple[Tensors, Tensor],
-]
+    def _compiled_pair(
+        self,
+        snapshot: Tensors,
+        anchor: Tensors | None,
+        c: float,
+        batch: Batch,
+        weights: Tensor,
+    ) -> tuple[Tensors, Tensor]:
+        random = global_state(weights.device, self.stochastic)
+        unchanged = tuple(buffer.clone() for buffer in self.buffers)
+        then, _ = self._compiled(snapshot, unchanged, batch, weights)
+        set_global_state(random, weights.device)
+        now, loss = self._compiled(self.parameters, self.buffers, batch, weights)
+        direction, change = own_tensors(now), own_tensors(then)
+        if anchor is not None:
+            torch._foreach_sub_(change, anchor)
+        torch._foreach_add_(direction, change, alpha=-c)
+        return tuple(direction), loss
 
 
 @contextmanager

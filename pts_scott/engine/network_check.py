@@ -72,14 +72,14 @@ def check_network(
 
 
 def check_functional(passes: PlainPasses, gradients: Gradients, finite: Tensor) -> None:
-    """Check the gradient by ``torch.func`` at other parameters, as it is compiled.
+    """Check the gradient at other parameters, as it is compiled.
 
     Raises
     ------
     HiddenParameterError
         If it differs from autograd's.
     Exception
-        Any error that ``torch.func`` raises on a network that it cannot differentiate.
+        Any error that torch raises on such a network.
     """
     if not len(finite):
         return
@@ -87,12 +87,13 @@ def check_functional(passes: PlainPasses, gradients: Gradients, finite: Tensor) 
         weights, values = passes.unequal_weights(finite), tuple(passes.moved_parameters())
         expected = passes.gradient(finite, weights, values)
         passes.rewind()
-        found, _ = gradients.functional(values, passes.gather(finite), weights)
+        batch = passes.gather(finite)
+        found, _ = gradients.functional(values, gradients.buffers, batch, weights)
         wrong = passes.differing(found, expected)
         if wrong:
             raise HiddenParameterError(
-                f"the gradient of {passes.network_losses.name} by torch.func differs "
-                f"from that of loss.backward() in {shorten(wrong)}. Does it use "
+                f"the gradient of {passes.network_losses.name} with other values for its "
+                f"parameters is wrong in {shorten(wrong)}. Does it use "
                 "parameters other than by their registered names? "
                 f"{REGISTER} Or pass compile=False."
             )

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
+from torch import nn
 
 from pts_scott._utils.rng import changed_sources, global_state, preserved_rng
 from pts_scott._utils.spacing import evenly_spaced
@@ -60,23 +61,64 @@ def why_uncompilable(
 ) -> str | None:
     """Return what prevents the steps of a network from being compiled; None if nothing.
 
-    Equal dropout masks and buffers in both passes require eager execution.
+    Compiled steps run none of the network's Python code: only random numbers of torch,
+    and buffers that are changed in place, follow it from step to step.
     """
-    if effects.random:
-        return "draws random numbers in training"
-    if effects.buffers:
-        return "changes its buffers in training"
+    if effects.random & {"numpy", "python"}:
+        return "draws random numbers with NumPy or Python in training"
     if any(p._backward_hooks for p in losses.trainable().values()):
         return "has parameters with gradient hooks"
-    before = plain_attributes(losses.network)
-    with losses.mode(training=True), torch.no_grad(), preserved_rng(windows.device):
+    if any(not keeps_fused_kernel(m) for m in losses.modules() if is_recurrent(m)):
+        return (
+            "has recurrent layers that only the CPU's LSTM in single precision would "
+            "make faster"
+        )
+    before = plain_attributes(losses.network), _tensors(losses.network)
+    with (
+        losses.mode(training=True),
+        torch.no_grad(),
+        preserved_rng(windows.device),
+        same_buffers(losses),
+    ):
         losses(windows.gather(probe_windows(windows, 1), losses.fields))
-    if plain_attributes(losses.network) != before:
+        after = plain_attributes(losses.network), _tensors(losses.network)
+    if after[0] != before[0]:
         return "changes its own attributes in training"
+    replaced = [name for name, x in before[1].items() if after[1].get(name) is not x]
+    if replaced or len(after[1]) != len(before[1]):
+        return "replaces its tensors in training"
     return None
 
 
-def plain_attributes(network: torch.nn.Module) -> dict[str, str]:
+def is_recurrent(module: nn.Module) -> bool:
+    """Return whether a module is one of torch's recurrent layers."""
+    return isinstance(module, nn.RNNBase)
+
+
+def keeps_fused_kernel(layer: nn.Module) -> bool:
+    """Return whether a recurrent layer has a kernel that compiled steps can contain."""
+    return (
+        isinstance(layer, nn.LSTM)
+        and layer.proj_size == 0
+        and torch.backends.mkldnn.is_available()
+        and all(
+            p.dtype == torch.float32 and p.device.type == "cpu"
+            for p in layer.parameters()
+        )
+    )
+
+
+def _tensors(network: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the buffers of a network, and the tensors that are mere attributes."""
+    return {
+        f"{prefix}.{name}": value
+        for prefix, module in network.named_modules()
+        for name, value in [*vars(module).items(), *module._buffers.items()]
+        if isinstance(value, torch.Tensor)
+    }
+
+
+def plain_attributes(network: nn.Module) -> dict[str, str]:
     """Return the numbers, flags and strings that a network holds as attributes.
 
     Compiled steps treat them as constants.

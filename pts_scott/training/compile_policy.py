@@ -22,7 +22,7 @@ from pts_scott.errors import ScottWarning
 from pts_scott.method.hyperparameters import Hyperparameters
 from pts_scott.method.methods import METHODS
 from pts_scott.training.budget import Budget
-from pts_scott.training.threads import is_large_step, is_recurrent
+from pts_scott.training.threads import is_large_step
 
 STEPS_THAT_REPAY_COMPILING = 10_000
 SECONDS_THAT_REPAY_COMPILING = 60.0
@@ -100,8 +100,6 @@ def wants_compilation(
     size, length = hyperparameters.batch_size, windows.context_length
     return (
         windows.compiles
-        # torch.func cannot use the fused kernel of recurrent layers.
-        and not is_recurrent(network)
         and not is_large_step(network, size, length)
         and repays_compiling(hyperparameters, budget)
     )

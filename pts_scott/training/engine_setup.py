@@ -130,11 +130,12 @@ class EngineSetup:
             parts = self._build(inputs.effects, compiled=True)
             check_functional(self._passes, parts.engine.gradients, self.facts.finite)
             method = inputs.method
-            parts.engine.warm_up(
-                method.anchor_windows,
-                method.step_windows,
-                method.step_sampler.is_weighted,
-            )
+            with self._passes.restored():
+                parts.engine.warm_up(
+                    method.anchor_windows,
+                    method.step_windows,
+                    method.step_sampler.is_weighted,
+                )
             self.compile_seconds = time.perf_counter() - began
             self._check(parts)
         except Exception as error:

@@ -41,11 +41,49 @@ def test_dropout_makes_a_network_stochastic():
     assert is_stochastic(Losses(network), windows)
 
 
+class ReplacedBuffer(Linear):
+    """Assigns a new tensor to its buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("level", torch.zeros(()))
+
+    def loss(self, past_target, future_target):
+        self.level = 0.9 * self.level + 0.1 * past_target.mean().detach()
+        return super().loss(past_target, future_target)
+
+
+class KeptTensor(Linear):
+    """Keeps a tensor of its last pass."""
+
+    last = None
+
+    def loss(self, past_target, future_target):
+        self.last = past_target.detach()
+        return super().loss(past_target, future_target)
+
+
+class Recurrent(Linear):
+    """Has a recurrent layer without a fused kernel for training on the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.GRU(1, 3).double()
+
+    def loss(self, past_target, future_target):
+        hidden, _ = self.layer(past_target.mT[..., None])
+        return super().loss(past_target, future_target) + hidden.square().mean((0, 2))
+
+
 @pytest.mark.parametrize(
     ("network", "compiled"),
-    [(RunningLevel, False), (Dropout, False), (TiedWeight, True)],
+    [
+        *((RunningLevel, True), (Dropout, True), (TiedWeight, True)),
+        *((NumpyNoise, False), (PythonNoise, False), (ReplacedBuffer, False)),
+        *((KeptTensor, False), (Recurrent, False)),
+    ],
 )
-def test_networks_with_state_or_random_numbers_are_not_compiled(
+def test_networks_whose_python_matters_in_every_step_are_not_compiled(
     network, compiled, windows
 ):
     trainer = quiet_trainer(compile=True)
@@ -55,8 +93,8 @@ def test_networks_with_state_or_random_numbers_are_not_compiled(
         assembly = RunAssembly(trainer, losses, windows)
         decision, effects = assembly.decide_compilation(), assembly.effects
     assert decision.compiled is compiled
-    assert effects.buffers is (network is RunningLevel)
-    assert bool(effects.random) is (network is Dropout)
+    assert effects.buffers is (network in (RunningLevel, ReplacedBuffer))
+    assert bool(effects.random) is (network in (Dropout, NumpyNoise, PythonNoise))
 
 
 class Annealed(Linear):

@@ -1,0 +1,141 @@
+"""Tracing: a function of tensors becomes a graph of torch's elementary operators.
+
+The function runs once, on tensors without values, and every operator that it calls is
+recorded, those of autograd's backward pass included. Its Python does not run again, so
+whatever it decides must not depend on the values of its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+from torch.fx import GraphModule, Interpreter, Node
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, make_fx
+from torch.overrides import TorchFunctionMode
+
+from pts_scott.errors import CompilationError
+
+# Methods by which Python reads the value of a tensor.
+_READS = {
+    torch.Tensor.__bool__: bool,
+    torch.Tensor.__int__: int,
+    torch.Tensor.__index__: int,
+    torch.Tensor.__float__: float,
+    torch.Tensor.item: lambda value: value,
+    torch.Tensor.tolist: lambda value: value,
+}
+
+
+def trace(
+    function: Callable[..., Any], arguments: Sequence[Tensor], module: nn.Module
+) -> GraphModule:
+    """Return the graph of a function; neither arguments nor module are changed.
+
+    Parameters
+    ----------
+    function
+        From tensors to a tuple of tensors; it may change its arguments in place.
+    arguments
+        Tensors of the shapes and types of the arguments.
+    module
+        The module that the function calls.
+
+    Raises
+    ------
+    CompilationError
+        If the function reads the value of a tensor that depends on its arguments.
+    Exception
+        Any error of torch on a function that cannot be traced.
+    """
+    with torch.no_grad(), _unchecked_distributions(), _same_attributes(module):
+        traced = make_fx(
+            _with_constants(function), tracing_mode="fake", _allow_non_fake_inputs=True
+        )
+        return traced(*arguments)  # type: ignore[no-any-return]
+
+
+def _with_constants(function: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*arguments: Tensor) -> Any:
+        with _ConstantValues():
+            return function(*arguments)
+
+    return run
+
+
+class _ConstantValues(TorchFunctionMode):
+    """Tells Python the values of tensors that are the same in every call.
+
+    Attention layers compare a mask with the causal one, for instance. Such values are
+    computed from what was recorded so far, if that contains no argument and no random
+    number.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        mode = get_proxy_mode()
+        if func not in _READS or mode is None:
+            return func(*args, **(kwargs or {}))
+        node = get_proxy_slot(args[0], mode.tracer, None, lambda slot: slot.proxy.node)
+        value = args[0] if node is None else _evaluate(node, mode.tracer)
+        found = value.tolist()
+        return _READS[func](found)  # type: ignore[operator]
+
+
+def _evaluate(node: Node, tracer: Any) -> Tensor:
+    """Compute a node of an unfinished graph whose ancestors are constant."""
+    needed: set[Node] = set()
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        if current in needed:
+            continue
+        tags = getattr(current.target, "tags", ())
+        if current.op == "placeholder" or torch.Tag.nondeterministic_seeded in tags:
+            raise CompilationError(
+                "its Python code depends on the values of a batch, of parameters or of "
+                "random numbers"
+            )
+        needed.add(current)
+        stack += current.all_input_nodes
+    graph = torch.fx.Graph()
+    copies: dict[Node, Node] = {}
+    for current in tracer.graph.nodes:
+        if current in needed:
+            copies[current] = graph.node_copy(current, copies.__getitem__)
+    graph.output(copies[node])
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        found: Tensor = Interpreter(GraphModule(tracer.root, graph)).run()
+    return found
+
+
+@contextmanager
+def _unchecked_distributions() -> Iterator[None]:
+    """Switch off the argument checks of distributions, which read values."""
+    before = Distribution._validate_args
+    Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        Distribution.set_default_validate_args(before)
+
+
+@contextmanager
+def _same_attributes(module: nn.Module) -> Iterator[None]:
+    """Restore attributes to which a pass assigns tensors; traced ones have no values."""
+    before = [(part, dict(vars(part))) for part in module.modules()]
+    try:
+        yield
+    finally:
+        for part, attributes in before:
+            vars(part).clear()
+            vars(part).update(attributes)

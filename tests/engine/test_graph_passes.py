@@ -1,0 +1,116 @@
+"""Graphs before compilation: shared random numbers, fused LSTM layers, constants."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from pts_scott.engine.graph_passes import (
+    keep_fused_lstm,
+    lift_constants,
+    share_random_numbers,
+)
+from pts_scott.engine.tracing import trace
+from pts_scott.errors import CompilationError
+
+
+def noise_in_place(x):
+    return nn.functional.dropout(x, 0.5)
+
+
+def noise_of_the_same_shape(x):
+    return x + torch.randn_like(x) * torch.rand(x.shape)
+
+
+def noise_changed_in_place(x):
+    noise = torch.rand_like(x)
+    noise.add_(1.0)
+    return x * noise
+
+
+@pytest.mark.parametrize(
+    "noise", [noise_in_place, noise_of_the_same_shape, noise_changed_in_place]
+)
+def test_second_pass_draws_what_the_first_drew(noise):
+    x, y = torch.ones(1000), torch.full((1000,), 3.0)
+    graph = trace(lambda x, y: (noise(x), noise(y)), [x, y], nn.Module())
+    share_random_numbers(graph)
+    torch.manual_seed(0)
+    first, second = graph(x, y)
+    torch.manual_seed(0)
+    assert torch.equal(first, noise(x))
+    torch.manual_seed(0)
+    assert torch.equal(second, noise(y))
+    # The generator is where one pass leaves it, as in uncompiled inner steps.
+    torch.manual_seed(0)
+    noise(x)
+    after = torch.get_rng_state()
+    torch.manual_seed(0)
+    graph(x, y)
+    assert torch.equal(torch.get_rng_state(), after)
+
+
+def test_numbers_that_depend_on_parameters_are_refused():
+    graph = trace(
+        lambda x, y: (torch.bernoulli(x), torch.bernoulli(y)),
+        [torch.rand(3), torch.rand(3)],
+        nn.Module(),
+    )
+    with pytest.raises(CompilationError, match="cannot be repeated"):
+        share_random_numbers(graph)
+
+
+def test_passes_that_draw_different_numbers_are_refused():
+    graph = trace(
+        lambda x: (torch.rand_like(x), torch.randn_like(x)), [torch.ones(3)], nn.Module()
+    )
+    with pytest.raises(CompilationError, match="different random numbers"):
+        share_random_numbers(graph)
+
+
+def test_constants_become_arguments_and_are_not_copied():
+    table = torch.arange(5.0)
+    graph = trace(lambda i: (table[i] + table.sum(),), [torch.tensor([1])], nn.Module())
+    constants = lift_constants(graph)
+    assert [c.data_ptr() for c in constants] == [table.data_ptr()]
+    table.add_(1.0)
+    (found,) = graph(torch.tensor([2]), *constants)
+    assert found == table[2] + table.sum()
+
+
+def recurrent_gradient(layer, x):
+    parameters = tuple(layer.parameters())
+
+    def gradient(x, *values):
+        with torch.enable_grad():
+            leaves = tuple(v.detach().requires_grad_() for v in values)
+            named = dict(zip(dict(layer.named_parameters()), leaves, strict=True))
+            output, (h, c) = torch.func.functional_call(layer, named, (x,))
+            loss = output.square().mean() + h.sum() * c.sum()
+            return torch.autograd.grad(loss, leaves)
+
+    return gradient, [x, *parameters]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_layers": 2, "batch_first": True},
+        {"bidirectional": True},
+        {"bias": False},
+    ],
+)
+def test_fused_lstm_equals_autograd(options):
+    torch.manual_seed(0)
+    layer = nn.LSTM(3, 5, **options)
+    gradient, arguments = recurrent_gradient(layer, torch.randn(4, 6, 3))
+    graph = trace(gradient, arguments, layer)
+    keep_fused_lstm(graph)
+    names = {str(node.target) for node in graph.graph.nodes}
+    assert "pts_scott.lstm_layer.default" in names
+    assert "pts_scott.lstm_layer_backward.default" in names
+    with torch.no_grad():
+        found = graph(*arguments)
+    torch.testing.assert_close(found, gradient(*arguments), rtol=1e-6, atol=1e-7)
