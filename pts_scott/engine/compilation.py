@@ -14,16 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
+from pts_scott._utils.rng import preserved_rng
 from pts_scott.engine.graph_passes import (
     keep_fused_lstm,
     lift_constants,
-    share_random_numbers,
+    lift_random_numbers,
 )
 from pts_scott.engine.tracing import trace
-
-#: Random numbers are those of uncompiled steps, drawn by the same operators in the same
-#: order.
-OPTIONS = {"fallback_random": True, "reorder_for_peak_memory": False}
 
 
 class CompiledFunction:
@@ -71,12 +68,13 @@ class CompiledFunction:
 
     def _compile(self, arguments: list[Tensor]) -> Callable[..., Any]:
         graph = trace(self._function, arguments, self._module)
-        if self._has_two_passes:
-            share_random_numbers(graph)
         keep_fused_lstm(graph)
+        draws = lift_random_numbers(graph, has_two_passes=self._has_two_passes)
         constants = lift_constants(graph)
-        run = compile_graph(graph, [*arguments, *constants])
-        return lambda *inputs: run(*inputs, *constants)
+        with preserved_rng(arguments[0].device):
+            random = [draw() for draw in draws]
+        run = compile_graph(graph, [*arguments, *random, *constants])
+        return lambda *inputs: run(*inputs, *[draw() for draw in draws], *constants)
 
 
 def compile_graph(graph: GraphModule, arguments: Sequence[Tensor]) -> Callable[..., Any]:
@@ -85,5 +83,5 @@ def compile_graph(graph: GraphModule, arguments: Sequence[Tensor]) -> Callable[.
     from torch._inductor.compile_fx import compile_fx
 
     with torch.no_grad():
-        run: Any = compile_fx(graph, list(arguments), config_patches=OPTIONS)
+        run: Any = compile_fx(graph, list(arguments))
     return run  # type: ignore[no-any-return]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,14 +16,33 @@ aten = torch.ops.aten
 # Random operators that read nothing but the shape of their arguments, so that two passes
 # with the same generator draw the same numbers, whatever the parameters are.
 SHAPE_ONLY = {
-    packet
-    for name in (
-        *("bernoulli_", "uniform_", "normal_", "random_", "exponential_", "rand"),
-        *("randn", "randint", "rand_like", "randn_like", "randint_like", "randperm"),
-    )
-    if (packet := getattr(aten, name, None)) is not None
+    *(
+        "bernoulli_.float",
+        "bernoulli.p",
+        "uniform_",
+        "normal_",
+        "random_",
+        "exponential_",
+    ),
+    *("rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "randperm"),
 }
-SHAPE_ONLY_OVERLOADS = {aten.bernoulli.p}
+
+
+class Draw(NamedTuple):
+    """Random numbers that a graph takes as an argument.
+
+    They are drawn before each call, by the operators, in the order and in the memory
+    layout of uncompiled passes, so that those draw the same numbers.
+    """
+
+    operator: Any
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+
+    def __call__(self) -> Tensor:
+        """Draw the numbers."""
+        drawn: Tensor = self.operator(*self.arguments, **self.options)
+        return drawn
 
 
 def lift_constants(graph_module: GraphModule) -> list[Tensor]:
@@ -73,37 +92,55 @@ def keep_fused_lstm(graph_module: GraphModule) -> None:
     graph_module.recompile()
 
 
-def share_random_numbers(graph_module: GraphModule) -> None:
-    """Let the second of two passes use the random numbers of the first.
+def lift_random_numbers(graph_module: GraphModule, *, has_two_passes: bool) -> list[Draw]:
+    """Turn random numbers into further arguments, and return how they are drawn.
+
+    Parameters
+    ----------
+    graph_module
+        The graph.
+    has_two_passes
+        Whether it contains two passes; the second uses the numbers of the first.
 
     Raises
     ------
     CompilationError
-        If the passes draw different kinds of numbers, or numbers that depend on the
-        parameters.
+        If numbers depend on other values, or two passes draw different ones.
     """
-    nodes = [node for node in graph_module.graph.nodes if _is_random(node)]
-    first, second = nodes[: len(nodes) // 2], nodes[len(nodes) // 2 :]
-    if [_signature(node) for node in first] != [_signature(node) for node in second]:
-        raise CompilationError("its two passes draw different random numbers")
-    for one, other in zip(first, second, strict=True):
-        packet = one.target.overloadpacket  # type: ignore[union-attr]
-        if packet not in SHAPE_ONLY and one.target not in SHAPE_ONLY_OVERLOADS:
-            raise CompilationError(
-                f"the random numbers of {one.target} cannot be repeated"
-            )
-        graph = graph_module.graph
-        # A copy, because what is drawn may be changed in place later.
-        with graph.inserting_after(one):
-            drawn = graph.call_function(aten.clone.default, (one,))
-        with graph.inserting_before(other):
-            if _changes_itself(other):
-                again = graph.call_function(aten.copy_.default, (other.args[0], drawn))
-            else:
-                again = graph.call_function(aten.clone.default, (drawn,))
-        other.replace_all_uses_with(again)
-        graph.erase_node(other)
+    graph = graph_module.graph
+    nodes = [node for node in graph.nodes if _is_random(node)]
+    passes = [nodes]
+    if has_two_passes:
+        passes = [nodes[: len(nodes) // 2], nodes[len(nodes) // 2 :]]
+        if len({str([_signature(node) for node in nodes]) for nodes in passes}) > 1:
+            raise CompilationError("its two passes draw different random numbers")
+    draws = [_draw(node) for node in passes[0]]
+    last = [node for node in graph.nodes if node.op == "placeholder"][-1]
+    for number, same in enumerate(zip(*passes, strict=True)):
+        with graph.inserting_after(last):
+            last = graph.placeholder(f"random_{number}")
+        last.meta = dict(same[0].meta)
+        for node in same:
+            with graph.inserting_before(node):
+                if _changes_itself(node):
+                    new = graph.call_function(aten.copy_.default, (node.args[0], last))
+                else:  # a copy, because it may be changed in place
+                    new = graph.call_function(aten.clone.default, (last,))
+            new.meta = dict(node.meta)
+            node.replace_all_uses_with(new)
+            graph.erase_node(node)
     graph_module.recompile()
+    return draws
+
+
+def _draw(node: Node) -> Draw:
+    operator: Any = node.target
+    names = {str(operator.overloadpacket).split(".")[-1], operator.name().split("::")[-1]}
+    if not names & SHAPE_ONLY:
+        raise CompilationError(f"random numbers of {operator} depend on other values")
+    # The numbers are read before they are drawn again, so one tensor holds them all.
+    arguments = tuple(_like(x) for x in node.args)
+    return Draw(operator, arguments, dict(node.kwargs))
 
 
 def _is_random(node: Node) -> bool:
@@ -125,7 +162,15 @@ def _changes_itself(node: Node) -> bool:
 
 def _real(argument: Any) -> Any:
     """Return zeros in place of a tensor of the graph."""
+    like = _like(argument)
+    return like.zero_() if isinstance(like, Tensor) else like
+
+
+def _like(argument: Any) -> Any:
+    """Return a tensor of the same layout in place of one of the graph."""
     if not isinstance(argument, Node):
         return argument
     value = argument.meta["val"]
-    return torch.zeros(value.shape, dtype=value.dtype)
+    return torch.empty_strided(
+        value.shape, value.stride(), dtype=value.dtype, device=value.device
+    )
