@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +15,13 @@ from pts_scott.engine.gradients import Gradients
 from pts_scott.method.protocol import Counters, Sample, Step, Tensors
 
 Gather = Callable[[Tensor], Batch]
+
+
+class Anchored(NamedTuple):
+    """An anchor, and the loss of its windows."""
+
+    anchor: Tensors
+    loss: Tensor
 
 
 class BaseEngine(ABC):
@@ -52,6 +59,8 @@ class BaseEngine(ABC):
         )
         #: Steps made by compiled functions, of which Lightning is not aware.
         self.compiled_steps = 0
+        #: The last anchor, until the parameters move away from its snapshot.
+        self.anchored: Anchored | None = None
         #: The windows whose gradient is being computed, or was last.
         self.current_windows: Tensor | None = None
 
@@ -63,17 +72,26 @@ class BaseEngine(ABC):
     def set_snapshot(self, values: Tensors) -> None:
         """Make these values the snapshot, for a method that draws no anchor."""
         keep_snapshot(self.snapshot, values)
+        self.anchored = None
 
     def anchor(self, sample: Sample) -> Tensors:
         """Return g(t,0) = Σ w_i ∇f_{ξ_i}(θ(t,0)); the parameters become the snapshot."""
         self.current_windows = sample.windows
         self.counters.gradients += len(sample.windows)
-        return self._anchor(sample)
+        self.anchored = Anchored(*self._anchor(sample))
+        return self.anchored.anchor
 
     def direction(
         self, sample: Sample, anchor: Tensors | None, coefficient: float
     ) -> Any:
-        """Return v(t,k), or the gradient of a method without anchor."""
+        """Return v(t,k), or the gradient of a method without anchor.
+
+        v(t,0) with c = 1 is the anchor: the two gradients of the mini-batch are the same,
+        so neither is computed.
+        """
+        anchored = self.anchored
+        if anchored is not None and anchor is anchored.anchor and coefficient == 1.0:
+            return self._anchor_direction(sample, anchored)
         self.current_windows = sample.windows
         passes = 1 if anchor is None else 2
         self.counters.gradients += passes * len(sample.windows)
@@ -84,7 +102,12 @@ class BaseEngine(ABC):
         """Update the parameters along v."""
 
     @abstractmethod
-    def _anchor(self, sample: Sample) -> Tensors: ...
+    def _anchor(self, sample: Sample) -> tuple[Tensors, Tensor]:
+        """Return the anchor, and the loss of its windows."""
+
+    @abstractmethod
+    def _anchor_direction(self, sample: Sample, anchored: Anchored) -> Any:
+        """Return v(t,0) if it equals the anchor."""
 
     @abstractmethod
     def _direction(
@@ -99,6 +122,7 @@ class BaseEngine(ABC):
             yield
         finally:
             self.counters.gradients, self.current_windows = gradients, current
+            self.anchored = None
 
 
 def keep_snapshot(snapshot: Tensors, values: Tensors) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pts_scott.data.window_index import Batch
-from pts_scott.engine.base import Gather
+from pts_scott.engine.base import Anchored, Gather
 from pts_scott.engine.compilation import CompiledFunction
 from pts_scott.engine.eager import EagerEngine, fits_one_pass
 from pts_scott.engine.gradients import Gradients
@@ -53,6 +53,7 @@ class PendingDirection(NamedTuple):
     sample: Sample
     anchor: Tensors | None
     coefficient: float
+    loss: Tensor | None = None  # if v is the anchor itself
 
 
 class CompiledEngine(EagerEngine):
@@ -102,16 +103,19 @@ class CompiledEngine(EagerEngine):
         self._recompile_if_changed()
         self._compiled_anchor = CompiledFunction(self._anchor_gradient, gradients.losses)
 
-    def _anchor(self, sample: Sample) -> Tensors:
+    def _anchor(self, sample: Sample) -> tuple[Tensors, Tensor]:
         if not fits_one_pass(len(sample.windows)):
             return super()._anchor(sample)
         gradients = self.gradients
         fixed = (*gradients.parameters, *gradients.buffers, *self.snapshot)
-        return self._compiled_anchor(fixed, sample.windows, self._weights(sample))
-
-    def _weights(self, sample: Sample) -> Tensor:
         assert sample.weights is not None
-        return sample.weights
+        *anchor, loss = self._compiled_anchor(fixed, sample.windows, sample.weights)
+        return tuple(anchor), loss
+
+    def _anchor_direction(  # type: ignore[override]
+        self, sample: Sample, anchored: Anchored
+    ) -> PendingDirection:
+        return PendingDirection(sample, anchored.anchor, 1.0, anchored.loss)
 
     def _direction(  # type: ignore[override]
         self, sample: Sample, anchor: Tensors | None, coefficient: float
@@ -121,11 +125,17 @@ class CompiledEngine(EagerEngine):
     def apply(self, v: PendingDirection, last: bool) -> Step:  # type: ignore[override]
         """Compute v and update the parameters along it, in one compiled function."""
         self.compiled_steps += 1
+        self.anchored = None
         numbers = self._next_numbers()
-        (windows, weights), anchor, coefficient = v
+        (windows, weights), anchor, coefficient, loss = v
         inputs = StepInputs(
             self.gradients.parameters, self._state, numbers, self.gradients.buffers
         )
+        if loss is not None:
+            assert anchor is not None
+            fixed = inputs._replace(anchor=anchor).flat()
+            (squared_norm,) = self._along_anchor(fixed)
+            return Step(windows, loss, squared_norm)
         function = self._single
         if anchor is not None:
             c = (self._coefficient.tensor(coefficient),)
@@ -190,6 +200,7 @@ class CompiledEngine(EagerEngine):
             losses = self.gradients.losses
             self._single = CompiledFunction(self._single_step, losses)
             self._pair = CompiledFunction(self._paired_step, losses, has_two_passes=True)
+            self._along_anchor = CompiledFunction(self._anchor_step, losses)
 
     def _next_numbers(self) -> Tensors:
         """Return the numbers that the update of the next step needs."""
@@ -213,15 +224,22 @@ class CompiledEngine(EagerEngine):
         for copy, parameter in zip(snapshot, parameters, strict=True):
             copy.copy_(parameter)
         batch = self.gather(windows)
-        return self.gradients.functional(parameters, buffers, batch, weights)[0]
+        anchor, loss = self.gradients.functional(parameters, buffers, batch, weights)
+        return *anchor, loss
+
+    def _anchor_step(self, *tensors: Tensor) -> Tensors:
+        inputs, _ = self._step_inputs(tensors, anchor=True)
+        return (self._fused_update(inputs, inputs.anchor),)
 
     def _single_step(self, *tensors: Tensor) -> Tensors:
-        inputs, batch, weights = self._step_inputs(tensors, has_anchor=False)
+        inputs, drawn = self._step_inputs(tensors)
+        batch, weights = self._drawn(*drawn)
         v, loss = self.gradients.functional(inputs.theta, inputs.buffers, batch, weights)
         return loss, self._fused_update(inputs, v)
 
     def _paired_step(self, *tensors: Tensor) -> Tensors:
-        inputs, batch, weights = self._step_inputs(tensors, has_anchor=True)
+        inputs, drawn = self._step_inputs(tensors, anchor=True, snapshot=True)
+        batch, weights = self._drawn(*drawn)
         now, then, loss = self.gradients.functional_pair(
             inputs.theta, inputs.snapshot, inputs.buffers, batch, weights
         )
@@ -232,9 +250,9 @@ class CompiledEngine(EagerEngine):
         return loss, self._fused_update(inputs, v)
 
     def _step_inputs(
-        self, tensors: Tensors, has_anchor: bool
-    ) -> tuple[StepInputs, Batch, Tensor]:
-        """Return the inputs of a step, its batch and its weights."""
+        self, tensors: Tensors, *, anchor: bool = False, snapshot: bool = False
+    ) -> tuple[StepInputs, Tensors]:
+        """Return the inputs of a step, and the rest: its windows and weights."""
         flat, count = iter(tensors), len(self.gradients.parameters)
 
         def take(number: int) -> Tensors:
@@ -245,13 +263,16 @@ class CompiledEngine(EagerEngine):
             state=tuple(take(len(self._rule.state)) for _ in range(count)),
             numbers=take(len(self._numbers)),
             buffers=take(len(self.gradients.buffers)),
-            snapshot=take(count if has_anchor else 0),
-            anchor=take(count if has_anchor else 0),
-            coefficient=take(1 if has_anchor else 0),
+            snapshot=take(count if snapshot else 0),
+            anchor=take(count if anchor else 0),
+            coefficient=take(1 if snapshot else 0),
         )
-        windows, *given = flat
+        return inputs, tuple(flat)
+
+    def _drawn(self, windows: Tensor, *weights: Tensor) -> tuple[Batch, Tensor]:
+        """Return the batch of some windows, and their weights."""
         batch = self.gather(windows)
-        return inputs, batch, given[0] if given else self.gradients.equal_weights(batch)
+        return batch, weights[0] if weights else self.gradients.equal_weights(batch)
 
     def _fused_update(self, inputs: StepInputs, v: Tensors) -> Tensor:
         if self.clip_gradient is not None:

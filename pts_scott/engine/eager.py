@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from pts_scott.engine.base import BaseEngine, Gather, keep_snapshot
+from pts_scott.engine.base import Anchored, BaseEngine, Gather, keep_snapshot
 from pts_scott.engine.gradients import Gradients, Update
 from pts_scott.engine.tensors import (
     add,
@@ -87,9 +87,14 @@ class EagerEngine(BaseEngine):
         device = gradients.parameters[0].device
         self._unknown_norm = torch.zeros((), device=device)
 
-    def _anchor(self, sample: Sample) -> Tensors:
+    def _anchor(self, sample: Sample) -> tuple[Tensors, Tensor]:
         keep_snapshot(self.snapshot, self.gradients.parameters)
-        return self._weighted(sample).direction
+        return self._weighted(sample)
+
+    def _anchor_direction(self, sample: Sample, anchored: Anchored) -> Direction:
+        # A copy, because an update may be clipped in place.
+        v = tuple(tensor.clone() for tensor in anchored.anchor)
+        return Direction(sample, Update(v, anchored.loss), self.largest)
 
     def _direction(
         self, sample: Sample, anchor: Tensors | None, coefficient: float
@@ -141,6 +146,7 @@ class EagerEngine(BaseEngine):
 
         The norm is returned where it is known, and in the last step of a loop.
         """
+        self.anchored = None
         known = last or self.uses_snapshot or "squared_norm" in vars(v)
         norm = v.squared_norm if known else self._unknown_norm
         tensors = v.tensors
@@ -199,6 +205,9 @@ class EagerEngine(BaseEngine):
                 # The first step has one pass, and its v is the anchor of the next.
                 anchor = self.direction(sample, None, 1.0).tensors
             self._try_step(sample, anchor)
+            if anchor_windows:  # that was v(t,0), which needs no gradient
+                self.anchored = None
+                self._try_step(sample, anchor)
 
     def _try_step(self, sample: Sample, anchor: Tensors | None) -> None:
         """Run the computations of a step without changing anything."""

@@ -192,6 +192,7 @@ class EngineCheck:
             values = self._passes.moved_parameters()
             for tensor, value in zip(self._engine.snapshot, values, strict=True):
                 tensor.copy_(value)
+        self._engine.anchored = None  # so that both gradients are computed
 
     def _subject(self, what: str) -> str:
         kind = "compiled " if self._engine.gradients.compiled else ""

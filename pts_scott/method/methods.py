@@ -195,8 +195,14 @@ class Method:
         """Gradients of the first step of an outer loop, its anchor included."""
         return self.anchor_windows + self.step_cost
 
-    def inner_steps(self, steps_left_in_epoch: int) -> int:
-        """Return K, the maximum number of steps of the next outer loop."""
+    def inner_steps(self, steps_together: int) -> int:
+        """Return the maximum number of steps of the next outer loop: K with anchors.
+
+        Parameters
+        ----------
+        steps_together
+            Steps after which an outer loop without an anchor ends.
+        """
         return self.hyperparameters.inner_steps
 
     def anchor(self) -> Sample | None:
@@ -246,9 +252,8 @@ class Unanchored(Method):
         # Steps of all outer loops have the same cost, whatever strata they use.
         return 1
 
-    def inner_steps(self, steps_left_in_epoch: int) -> int:
-        # No anchor links these steps, so an outer loop may end with the epoch.
-        return min(self.hyperparameters.inner_steps, steps_left_in_epoch)
+    def inner_steps(self, steps_together: int) -> int:
+        return steps_together
 
 
 class SingleGradient(Unanchored):

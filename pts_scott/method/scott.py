@@ -59,7 +59,7 @@ class Algorithm:
         step_size: float,
         coefficient: float,
         may_step: Callable[[int], bool],
-        steps_left_in_epoch: int,
+        steps_together: int,
     ) -> LoopReport:
         """Run lines 2 to 9 once.
 
@@ -71,12 +71,12 @@ class Algorithm:
             c; 1 is the paper's method.
         may_step
             Returns whether the budget allows another step after so many in this loop.
-        steps_left_in_epoch
+        steps_together
             Steps after which an outer loop without an anchor ends.
         """
         method, engine, early_stop = self.method, self.engine, self._early_stop
         self._output.offer_snapshot(step_size * method.num_strata)  # the return line
-        length = self._inner_length(steps_left_in_epoch)  # K_t
+        length = self._inner_length(steps_together)  # K_t
         anchor, anchor_windows = self._anchor()  # line 2: g(t,0), and θ(t,0) is kept
         early_stop.begin()
         steps: list[Step] = []
@@ -94,12 +94,12 @@ class Algorithm:
             method.put_back(xi)
         return LoopReport(steps, anchor_windows)
 
-    def _inner_length(self, steps_left_in_epoch: int) -> int:
+    def _inner_length(self, steps_together: int) -> int:
         """Choose K_t: at most K, or geometric with mean B."""
         numbers, method = self.method.hyperparameters, self.method
         if method.uses_anchor and numbers.inner_length == "geometric":
             return geometric_length(method.num_strata, self._length_generator)
-        return method.inner_steps(steps_left_in_epoch)
+        return method.inner_steps(steps_together)
 
     def _anchor(self) -> tuple[Tensors | None, Tensor | None]:
         sample = self.method.anchor()

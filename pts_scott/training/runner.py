@@ -34,7 +34,13 @@ from pts_scott.training.history import History
 from pts_scott.training.plan import Plan
 from pts_scott.training.probes import Probes
 from pts_scott.training.run_state import RunState
+from pts_scott.training.threads import is_large_step
 from pts_scott.training.window_errors import named_window_errors
+
+
+# What an outer loop costs besides its steps (Lightning, history, budgets) is a tenth of 20
+# compiled steps of a small network. Large steps hide it, and should not delay Ctrl-C.
+STEPS_TOGETHER = 100
 
 
 class OuterLoopRunner:
@@ -90,6 +96,10 @@ class OuterLoopRunner:
         self.faults = faults
         #: Steps made by compiled functions instead of the optimizer.
         self.compiled_steps = 0
+        #: Steps of an outer loop without an anchor, which are bookkept together.
+        self._steps_together = method.hyperparameters.inner_steps
+        if not is_large_step(losses, method.step_windows, windows.context_length):
+            self._steps_together = max(self._steps_together, STEPS_TOGETHER)
         self.setup: EngineSetup | None = None
         self._parts: EngineParts | None = None
         self._algorithm: Algorithm | None = None
@@ -234,8 +244,9 @@ class OuterLoopRunner:
         step_size
             α_t.
         steps_left_in_epoch
-            Steps after which an outer loop without an anchor ends.
+            Steps left in the epoch, which ends an outer loop without an anchor.
         """
+        together = min(self._steps_together, steps_left_in_epoch)
         parts, counters = self.parts, self.state.counters
         self._probe()
         engine, begun = parts.engine, counters.steps
@@ -250,7 +261,7 @@ class OuterLoopRunner:
             self._detect_draws(),
         ):
             report = self.algorithm.outer_loop(
-                step_size, self.coefficient(), may_step, steps_left_in_epoch
+                step_size, self.coefficient(), may_step, together
             )
             report = parts.wrapper.finish(report)
             counters.steps += len(report.steps)
@@ -267,7 +278,7 @@ class OuterLoopRunner:
             self.state.counters,
             lambda gradients: self._allows(steps, gradients + first),
             self.processes,
-            self.method.hyperparameters.inner_steps,
+            self.method.inner_steps(self._steps_together),
         )
 
     def named_errors(
