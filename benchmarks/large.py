@@ -15,6 +15,8 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
+import pickle
 import statistics
 import subprocess
 import sys
@@ -37,6 +39,7 @@ from pts_scott import (
     WindowIndex,
 )
 from pts_scott.method.samplers import AllocatedSampler, Sampler, UniformSampler
+from pts_scott.strata.learned import Learned
 
 ROUNDS, DRAWS, BATCH = 5, 4096, 32
 ROWS = 10_000  # series written at once
@@ -57,19 +60,6 @@ SMALL = {"D": Size(1_000, 300, "D", 7, 28), "h": Size(1_000, 1_000, "h", 24, 72)
 DAYS, HOURS = Size(500_000, 300, "D", 7, 28), Size(100_000, 1_000, "h", 24, 72)
 
 
-def learned() -> dict[str, Any]:
-    """Return the options of learned strata with spread allocation."""
-    stratifier = Stratifier.learned(32)
-    return {"method": "stratified", "stratifier": stratifier, "allocation": "spread"}
-
-
-#: The rows: a name, the size, and the options of the trainer, which has its defaults else.
-CASES: dict[str, tuple[Size, Callable[[], dict[str, Any]]]] = {
-    "learned": (DAYS, learned),
-    "auto": (DAYS, dict),
-    "defaults": (HOURS, dict),
-}
-
 WATCH = """
 import select, sys
 peak, path = 0, f"/proc/{sys.argv[1]}/status"
@@ -85,10 +75,7 @@ class Watch:
     """Measures the peak of this process' anonymous memory, from another process."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-c", WATCH, "self"]
-        with open("/proc/self/stat") as stat:
-            command[-1] = stat.read().split()[0]
-        pipe = subprocess.PIPE
+        command, pipe = [sys.executable, "-c", WATCH, str(os.getpid())], subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
         time.sleep(0.2)  # until it has started
 
@@ -159,6 +146,44 @@ def train(path: Path, size: Size, options: dict[str, Any]) -> Run:
     return Run(trainer, windows, indexed - began, time.perf_counter() - indexed)
 
 
+def defaults(path: Path, size: Size) -> dict[str, Any]:
+    """Return no options: `ScottTrainer` as it is, with method="auto"."""
+    return {}
+
+
+def learned(path: Path, size: Size) -> dict[str, Any]:
+    """Return the options of learned strata with spread allocation."""
+    stratifier = Stratifier.learned(32)
+    return {"method": "stratified", "stratifier": stratifier, "allocation": "spread"}
+
+
+def fitted(path: Path, size: Size) -> dict[str, Any]:
+    """Return the same with strata that another run found: all windows are sorted."""
+    run = train(path, size, {**learned(path, size), "epochs": 3})
+    assert run.trainer.strata is not None
+    stratifier = pickle.loads(pickle.dumps(run.trainer.strata.stratifier))
+    return {**learned(path, size), "stratifier": stratifier}
+
+
+#: By name: the size of the series, and the options of the trainer.
+CASES: dict[str, tuple[Size, Callable[[Path, Size], dict[str, Any]]]] = {
+    "learned": (DAYS, learned),
+    "auto": (DAYS, defaults),
+    "fitted": (DAYS, fitted),
+    "defaults": (HOURS, defaults),
+}
+
+
+def like(run: Run) -> dict[str, Any]:
+    """Return the options of a short run that draws from strata of the same kind."""
+    strata = run.trainer.strata
+    if strata is None:
+        return {"method": "plain", "epochs": 1}
+    policy = strata.stratifier
+    kind = Stratifier.learned(32) if isinstance(policy, Learned) else policy
+    return {"method": "stratified", "stratifier": kind, "epochs": 3}
+
+
 def rates(runs: list[Run]) -> list[tuple[float, float]]:
     """Return draws per second of each run, without and with reading the windows."""
     samplers = [run.sampler() for run in runs]
@@ -182,12 +207,13 @@ def measure(case: str, folder: Path) -> dict[str, Any]:
     small = SMALL[size.freq]
     paths = [folder / f"{s.series}x{s.steps}.arrow" for s in (small, size)]
     # A short run with a probe imports everything that is imported late.
-    train(paths[0], small, {"epochs": 3, **learned()})
+    train(paths[0], small, {**learned(paths[0], small), "epochs": 3})
+    own_options = options(paths[1], size)
     before, watch = anonymous_megabytes(), Watch()
-    run = train(paths[1], size, options())
+    run = train(paths[1], size, own_options)
     peak = watch.megabytes()
     held = anonymous_megabytes()
-    rate = rates([train(paths[0], small, options()), run])
+    rate = rates([train(paths[0], small, like(run)), run])
     history = run.trainer.history.iloc[-1]
     return {
         "windows": len(run.windows),
@@ -213,7 +239,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     if len(sys.argv) == 3:  # a process that measures one case
         row = measure(sys.argv[1], Path(sys.argv[2]))
-        print(json.dumps({k: v if isinstance(v, str) else float(v) for k, v in row.items()}))
+        print(json.dumps(row, default=float))  # NumPy's numbers
         return
     with tempfile.TemporaryDirectory() as folder:
         for size in (*SMALL.values(), DAYS, HOURS):
@@ -224,9 +250,9 @@ def main() -> None:
             print(f"{path.name}: {megabytes:.0f} MB written in {seconds:.1f} s")
         for case in sys.argv[1:] or CASES:
             command = [sys.executable, __file__, case, folder]
-            result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            printed = subprocess.check_output(command, text=True)
             print(f"\n{case}")
-            for name, value in json.loads(result.stdout.splitlines()[-1]).items():
+            for name, value in json.loads(printed.splitlines()[-1]).items():
                 text = value if isinstance(value, str) else f"{value:,.2f}"
                 print(f"  {name:14s} {text:>16s}")
 

@@ -66,7 +66,7 @@ def _list(
     # Thresholds are compared with values in single precision.
     single = values.astype(np.float32).astype(np.float64)
     inside = np.flatnonzero((low < single) & (single <= high))
-    found = list(dict.fromkeys(things[place] for place in inside))
+    found = list(dict.fromkeys(things[place] for place in inside.tolist()))
     if len(found) <= LISTED:
         return f"{name} {', '.join(found)}"
     return f"{len(found)} {name} such as {', '.join(found[:LISTED])}"

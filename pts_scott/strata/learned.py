@@ -121,6 +121,8 @@ class Learned(Policy):
         return [{**self._plain_arguments(), "series": series}]
 
     def with_learned(self, state: list[dict[str, Any]]) -> Policy:
+        if not state:  # this policy was fitted before, and learned nothing new
+            return self
         (arguments,) = state
         table = arguments["series"]
         series = None if table is None else SeriesTable.from_state(table)
@@ -129,10 +131,13 @@ class Learned(Policy):
         return fitted
 
     def codes(self, windows: WindowIndex) -> Codes:
-        numbers = np.arange(len(windows), dtype=np.int64)
-        return Codes(windows=self.codes_at(windows, numbers))
+        return Codes(windows=self._codes(windows, range(len(windows))))
 
     def codes_at(self, windows: WindowIndex, numbers: np.ndarray) -> np.ndarray:
+        return self._codes(windows, numbers)
+
+    def _codes(self, windows: WindowIndex, numbers: np.ndarray | range) -> np.ndarray:
+        """Return the codes of some windows; a range is not expanded as a whole."""
         nodes = self._require_nodes()
         features = self.features_of(windows)
         if (*features.names, SIZE) != self.names:
@@ -143,7 +148,7 @@ class Learned(Policy):
         sizes = self._sizes_of(windows)
         codes = np.empty(len(numbers), dtype=np.int16 if len(nodes) < 2**15 else np.int64)
         for begin in range(0, len(numbers), CHUNK):
-            part = numbers[begin : begin + CHUNK]
+            part = np.asarray(numbers[begin : begin + CHUNK], dtype=np.int64)
             members, _ = windows.rows(part)
             rows = np.column_stack([features.at(part), sizes[members]])
             codes[begin : begin + CHUNK] = self._leaves(rows.astype(np.float32))

@@ -53,7 +53,7 @@ class SeriesTable(Mapping[str, list[float]]):
         return self._item_ids, self._rows[:, place]
 
     def rows_of(self, item_ids: tuple[str, ...]) -> np.ndarray:
-        """Return the numbers of some series; a KeyError has the name of an unknown one."""
+        """Return the numbers of some series; raise a KeyError with an unknown name."""
         if item_ids == self._item_ids:
             return self._rows
         return self._rows[[self._places[item_id] for item_id in item_ids]]
