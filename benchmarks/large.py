@@ -1,13 +1,14 @@
 """Measure training on many series from a memory-mapped Arrow file: memory, time, draws.
 
-    python benchmarks/large.py
+    python benchmarks/large.py            # all rows
+    python benchmarks/large.py learned    # some of them
 
 Series are generated and written batch by batch, so that they are never in memory as a
 whole. Each row is a process of its own. Memory is the peak of anonymous pages (RssAnon in
 /proc/PID/status, read every few milliseconds by another process) beyond what the process
 holds after its imports and a small training run. Pages of the mapped file are not in it:
 the operating system drops them whenever it needs memory. Draws are compared with those of
-a small file, in the same process and in interleaved rounds.
+a small file, in the same process, by the CPU time of interleaved rounds.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from pts_scott import (
 from pts_scott.method.samplers import AllocatedSampler, Sampler, UniformSampler
 from pts_scott.strata.learned import Learned
 
-ROUNDS, DRAWS, BATCH = 5, 4096, 32
+ROUNDS, DRAWS, BATCH = 21, 4096, 32
 ROWS = 10_000  # series written at once
 WEEK = {"D": 7, "h": 168}
 
@@ -185,17 +186,17 @@ def like(run: Run) -> dict[str, Any]:
 
 
 def rates(runs: list[Run]) -> list[tuple[float, float]]:
-    """Return draws per second of each run, without and with reading the windows."""
+    """Return draws per CPU second of each run, without and with reading the windows."""
     samplers = [run.sampler() for run in runs]
     found: list[list[tuple[float, float]]] = [[] for _ in runs]
     for _ in range(ROUNDS):
         for run, sampler, results in zip(runs, samplers, found):
-            began = time.perf_counter()
+            began = time.thread_time()
             drawn = [sampler.draw().windows for _ in range(DRAWS)]
-            middle = time.perf_counter()
+            middle = time.thread_time()
             for windows in drawn:
                 run.windows.gather(windows)
-            end = time.perf_counter()
+            end = time.thread_time()
             results.append((DRAWS / (middle - began), DRAWS / (end - began)))
     medians = [[statistics.median(column) for column in zip(*own)] for own in found]
     return [(draw, read) for draw, read in medians]
@@ -237,8 +238,8 @@ def main() -> None:
     torch.set_num_threads(1)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
-    if len(sys.argv) == 3:  # a process that measures one case
-        row = measure(sys.argv[1], Path(sys.argv[2]))
+    if sys.argv[1:2] == ["--measure"]:  # a process for one case
+        row = measure(sys.argv[2], Path(sys.argv[3]))
         print(json.dumps(row, default=float))  # NumPy's numbers
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -249,7 +250,7 @@ def main() -> None:
             seconds, megabytes = time.perf_counter() - began, path.stat().st_size / 1e6
             print(f"{path.name}: {megabytes:.0f} MB written in {seconds:.1f} s")
         for case in sys.argv[1:] or CASES:
-            command = [sys.executable, __file__, case, folder]
+            command = [sys.executable, __file__, "--measure", case, folder]
             printed = subprocess.check_output(command, text=True)
             print(f"\n{case}")
             for name, value in json.loads(printed.splitlines()[-1]).items():
