@@ -73,10 +73,11 @@ def newest(session: nox.Session, backend: str) -> None:
 @nox.session
 @nox.parametrize("backend", BACKENDS, ids=BACKENDS)
 def benchmark(session: nox.Session, backend: str) -> None:
-    """Measure steps against the backend's own trainer, and the index at scale."""
+    """Measure steps against the backend's own trainer, and large data."""
     install(session, backend, "arrow")
     session.run("python", "benchmarks/steps.py", *session.posargs, env=ONE_THREAD)
     session.run("python", "benchmarks/index.py", env=ONE_THREAD)
+    session.run("python", "benchmarks/large.py", env=ONE_THREAD)
 
 
 @nox.session

@@ -29,9 +29,11 @@ class Codes:
     series: np.ndarray | None = None
     windows: np.ndarray | None = None
 
-    def expand(self, index: WindowIndex) -> np.ndarray:
-        """Return the code of every window of the index."""
-        numbers = np.arange(len(index), dtype=np.int64)
+    def expand(
+        self, index: WindowIndex, begin: int = 0, end: int | None = None
+    ) -> np.ndarray:
+        """Return the codes of windows ``begin`` to ``end`` − 1, by default of all."""
+        numbers = np.arange(begin, len(index) if end is None else end, dtype=np.int64)
         return self.at(numbers, *index.rows(numbers))
 
     def at(self, numbers: np.ndarray, series: np.ndarray, rows: np.ndarray) -> np.ndarray:

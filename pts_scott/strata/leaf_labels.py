@@ -20,7 +20,7 @@ Interval = tuple[float, float]  # above the first, and at most the second
 def leaf_labels(
     nodes: np.ndarray,
     names: Sequence[str],
-    listed: Mapping[str, Mapping[str, float]] | None = None,
+    listed: Mapping[str, tuple[Sequence[str], np.ndarray]] | None = None,
 ) -> dict[int, str]:
     """Return a label of each leaf, by its node.
 
@@ -32,7 +32,8 @@ def leaf_labels(
     names
         Names of the features.
     listed
-        Features of which things have which value: conditions list the things instead.
+        Names of things and their values, by feature: conditions list the things instead.
+        Things with one name have one value, and are listed once.
     """
     listed = listed or {}
     labels: dict[int, str] = {}
@@ -42,7 +43,7 @@ def leaf_labels(
         feature, threshold, below, above = nodes[node]
         if feature < 0:
             parts = [
-                _list(name, limits[name], listed[name])
+                _list(name, limits[name], *listed[name])
                 if name in listed
                 else _condition(name, limits[name])
                 for name in names
@@ -57,11 +58,15 @@ def leaf_labels(
     return labels
 
 
-def _list(name: str, interval: Interval, values: Mapping[str, float]) -> str:
+def _list(
+    name: str, interval: Interval, things: Sequence[str], values: np.ndarray
+) -> str:
     """Return the things whose value lies in an interval."""
     low, high = interval
     # Thresholds are compared with values in single precision.
-    found = [thing for thing, x in values.items() if low < np.float32(x) <= high]
+    single = values.astype(np.float32).astype(np.float64)
+    inside = np.flatnonzero((low < single) & (single <= high))
+    found = list(dict.fromkeys(things[place] for place in inside.tolist()))
     if len(found) <= LISTED:
         return f"{name} {', '.join(found)}"
     return f"{len(found)} {name} such as {', '.join(found[:LISTED])}"

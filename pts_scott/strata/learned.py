@@ -7,6 +7,7 @@ tree is fitted to sketches of gradients, which a trainer measures during trainin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from pts_scott.errors import NotFittedError, StratificationError
 from pts_scott.strata.codes import Codes, item_id_of
 from pts_scott.strata.leaf_labels import leaf_labels
 from pts_scott.strata.policy import Policy, strata_count
+from pts_scott.strata.series_table import SeriesTable
 from pts_scott.strata.window_features import WindowFeatures, instance_features
 
 LEAF_WINDOWS = 8  # measured windows that a leaf has at least
@@ -62,13 +64,14 @@ class Learned(Policy):
         self.seed = whole_number("seed", seed, minimum=0)
         self.names = None if names is None else tuple(names)
         self.nodes = None if nodes is None else np.asarray(nodes, dtype=np.float64)
-        self.series = None if series is None else dict(series)
+        self.series = None if series is None else SeriesTable.of(series)
         self._features: tuple[WindowIndex, WindowFeatures] | None = None
         self._sizes: tuple[WindowIndex, np.ndarray] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied and pickled: not what was prepared of an index."""
-        return {**self.__dict__, "_features": None, "_sizes": None}
+        state = {k: v for k, v in self.__dict__.items() if k != "_leaf_labels"}
+        return {**state, "_features": None, "_sizes": None}
 
     @property
     def needs_gradients(self) -> bool:  # type: ignore[override]
@@ -92,9 +95,8 @@ class Learned(Policy):
         features = self.features_of(windows)
         members, _ = windows.rows(numbers)
         # Series of one name are one series here: instances know no more than the name.
-        _, same = np.unique(np.array(windows.series.item_ids), return_inverse=True)
-        same = same.reshape(-1)
-        sizes = _series_sizes(sketches, same[members], int(same.max()) + 1)[same]
+        same = features.namesakes
+        sizes = _series_sizes(sketches, same[members], len(same))[same]
         leaves = min(self.strata, max(2, len(numbers) // LEAF_WINDOWS))
         tree = make_tree(
             max_leaf_nodes=leaves,
@@ -108,26 +110,34 @@ class Learned(Policy):
         nodes = np.stack(columns, axis=1).astype(np.float64)
         nodes[t.children_left < 0, 0] = -1
         names = (*features.names, SIZE)
-        rows = np.column_stack([features.series, sizes]).tolist()
-        series = dict(zip(windows.series.item_ids, rows, strict=True))
+        rows = np.column_stack([features.series, sizes])
+        series = SeriesTable(windows.series.item_ids, rows)
         fitted = Learned(self.strata, self.seed, names, nodes, series)
         fitted._features, fitted._sizes = self._features, (windows, sizes)
         return fitted
 
     def learned_state(self) -> list[dict[str, Any]]:
-        return [self._arguments()]
+        series = None if self.series is None else self.series.state_dict()
+        return [{**self._plain_arguments(), "series": series}]
 
     def with_learned(self, state: list[dict[str, Any]]) -> Policy:
+        if not state:  # this policy was fitted before, and learned nothing new
+            return self
         (arguments,) = state
-        fitted = Learned(**arguments)
+        table = arguments["series"]
+        series = None if table is None else SeriesTable.from_state(table)
+        fitted = Learned(**{**arguments, "series": series})
         fitted._features = self._features
         return fitted
 
     def codes(self, windows: WindowIndex) -> Codes:
-        numbers = np.arange(len(windows), dtype=np.int64)
-        return Codes(windows=self.codes_at(windows, numbers))
+        return Codes(windows=self._codes(windows, range(len(windows))))
 
     def codes_at(self, windows: WindowIndex, numbers: np.ndarray) -> np.ndarray:
+        return self._codes(windows, numbers)
+
+    def _codes(self, windows: WindowIndex, numbers: np.ndarray | range) -> np.ndarray:
+        """Return the codes of some windows; a range is not expanded as a whole."""
         nodes = self._require_nodes()
         features = self.features_of(windows)
         if (*features.names, SIZE) != self.names:
@@ -138,7 +148,7 @@ class Learned(Policy):
         sizes = self._sizes_of(windows)
         codes = np.empty(len(numbers), dtype=np.int16 if len(nodes) < 2**15 else np.int64)
         for begin in range(0, len(numbers), CHUNK):
-            part = numbers[begin : begin + CHUNK]
+            part = np.asarray(numbers[begin : begin + CHUNK], dtype=np.int64)
             members, _ = windows.rows(part)
             rows = np.column_stack([features.at(part), sizes[members]])
             codes[begin : begin + CHUNK] = self._leaves(rows.astype(np.float32))
@@ -147,22 +157,22 @@ class Learned(Policy):
     def _sizes_of(self, windows: WindowIndex) -> np.ndarray:
         """Return the feature ``SIZE`` of each series of an index."""
         if self._sizes is None or self._sizes[0] is not windows:
-            sizes = [self._series_row(name)[-1] for name in windows.series.item_ids]
-            self._sizes = windows, np.array(sizes)
+            self._sizes = windows, self._series_rows(windows.series.item_ids)[:, -1]
         return self._sizes[1]
 
-    def _series_row(self, item_id: str) -> Sequence[float]:
-        known = self.series or {}
-        if item_id not in known:
+    def _series_rows(self, item_ids: tuple[str, ...]) -> np.ndarray:
+        assert self.series is not None
+        try:
+            return self.series.rows_of(item_ids)
+        except KeyError as error:
             raise StratificationError(
-                f"{self} uses features of the series, and knows no series {item_id!r}: "
-                "use it with the series that it was fitted to."
-            )
-        return known[item_id]
+                f"{self} uses features of the series, and knows no series "
+                f"{error.args[0]!r}: use it with the series that it was fitted to."
+            ) from None
 
     def code(self, instance: Mapping[str, Any]) -> int:
         self._require_nodes()
-        *series, size = self._series_row(item_id_of(instance))
+        *series, size = self._series_rows((item_id_of(instance),))[0]
         moment = moment_of(instance["forecast_start"])
         assert self.names is not None
         known = instance_features(instance, moment, np.array(series), self.names[:-1])
@@ -170,14 +180,18 @@ class Learned(Policy):
         return int(self._leaves(row[None])[0])
 
     def label(self, item_id: str, moment: pd.Timestamp, code: int) -> str:
-        return self.leaf_labels()[code]
+        return self._leaf_labels[code]
 
     def leaf_labels(self) -> dict[int, str]:
         """Return what the windows of each leaf have in common, by code."""
+        return dict(self._leaf_labels)
+
+    @cached_property
+    def _leaf_labels(self) -> dict[int, str]:
         nodes = self._require_nodes()
         assert self.names is not None
-        sizes = {name: row[-1] for name, row in (self.series or {}).items()}
-        return leaf_labels(nodes, self.names, {SIZE: sizes})
+        assert self.series is not None
+        return leaf_labels(nodes, self.names, {SIZE: self.series.column(-1)})
 
     def _leaves(self, features: np.ndarray) -> np.ndarray:
         """Return the leaf of each row of features."""
@@ -207,12 +221,16 @@ class Learned(Policy):
         return self.nodes
 
     def _arguments(self) -> dict[str, Any]:
+        series = None if self.series is None else dict(self.series)
+        return {**self._plain_arguments(), "series": series}
+
+    def _plain_arguments(self) -> dict[str, Any]:
+        """Return all arguments but the series."""
         return {
             "strata": self.strata,
             "seed": self.seed,
             "names": None if self.names is None else list(self.names),
             "nodes": None if self.nodes is None else self.nodes.tolist(),
-            "series": self.series,
         }
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ timeline and the series; otherwise the windows are listed one by one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +17,8 @@ from torch import Tensor
 
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.strata.codes import Codes
+
+CHUNK = 2**20  # windows whose codes are held at once
 
 
 class WindowOrder(Protocol):
@@ -43,22 +46,17 @@ def sort_windows(codes: Codes, windows: WindowIndex) -> SortedWindows:
     """Sort all windows of an index by their codes."""
     if codes.windows is None:
         return _sort_by_blocks(codes, windows)
-    found, member, sizes = np.unique(
-        codes.expand(windows), return_inverse=True, return_counts=True
-    )
-    numbers = np.argsort(member.reshape(-1), kind="stable")
-    order = ListOrder(torch.from_numpy(numbers).to(windows.device))
-    return SortedWindows(found, sizes, order)
+    return _sort_into_list(codes, windows)
 
 
 @dataclass(frozen=True)
 class ListOrder:
-    """An order stored as a list of all windows."""
+    """An order stored as a list of all windows, of four or eight bytes each."""
 
     numbers: Tensor
 
     def windows(self, places: Tensor) -> Tensor:
-        return self.numbers[places]
+        return self.numbers[places].long()
 
     def to(self, device: torch.device | str) -> ListOrder:
         return ListOrder(self.numbers.to(device))
@@ -128,6 +126,36 @@ class BlockOrder:
     def to(self, device: torch.device | str) -> BlockOrder:
         tensors = {k: v.to(device) for k, v in vars(self).items() if k != "stride"}
         return BlockOrder(**tensors, stride=self.stride)
+
+
+def _sort_into_list(codes: Codes, windows: WindowIndex) -> SortedWindows:
+    """Sort windows one by one, in chunks: only the result is as long as the index."""
+
+    def chunks() -> Iterator[tuple[int, np.ndarray]]:
+        for begin in range(0, len(windows), CHUNK):
+            end = min(begin + CHUNK, len(windows))
+            yield begin, codes.expand(windows, begin, end)
+
+    counted = [np.unique(own, return_counts=True) for _, own in chunks()]
+    found = np.unique(np.concatenate([own for own, _ in counted]))
+    sizes = np.zeros(len(found), dtype=np.int64)
+    for own, counts in counted:
+        sizes[np.searchsorted(found, own)] += counts
+
+    kind = np.int32 if len(windows) < 2**31 else np.int64
+    numbers = np.empty(len(windows), dtype=kind)
+    free = sizes.cumsum() - sizes  # the next position of each stratum
+    for (begin, own), (there, counts) in zip(chunks(), counted, strict=True):
+        by_code = np.argsort(own, kind="stable")
+        strata = np.searchsorted(found, there)
+        # The k-th window of a stratum in this chunk follows those of earlier chunks.
+        shift = free[strata] - (counts.cumsum() - counts)
+        places = np.arange(len(own)) + np.repeat(shift, counts)
+        numbers[places] = begin + by_code
+        free[strata] += counts
+    return SortedWindows(
+        found, sizes, ListOrder(torch.from_numpy(numbers).to(windows.device))
+    )
 
 
 def _sort_by_blocks(codes: Codes, windows: WindowIndex) -> SortedWindows:

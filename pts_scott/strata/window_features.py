@@ -8,6 +8,7 @@ themselves. Missing and padded values count as zero.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,13 @@ class WindowFeatures:
             self._moments[rows][:, self._usable],
         )
         return np.concatenate(parts, axis=1).astype(np.float32)
+
+    @cached_property
+    def namesakes(self) -> np.ndarray:
+        """The number of the first series with the same name, of each series."""
+        first: dict[str, int] = {}
+        names = self._windows.series.item_ids
+        return np.array([first.setdefault(name, k) for k, name in enumerate(names)])
 
     def _contexts(self, numbers: np.ndarray) -> np.ndarray:
         if self._sums is not None:

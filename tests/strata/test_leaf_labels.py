@@ -8,7 +8,7 @@ import pytest
 from pts_scott.strata.leaf_labels import leaf_labels
 
 
-def labels_of(name: str, threshold: float, **listed: dict[str, float]) -> list[str]:
+def labels_of(name: str, threshold: float, **listed: tuple) -> list[str]:
     """Return the labels of the two leaves of a tree with one split."""
     nodes = np.array([[0, threshold, 1, 2], [-1, 0, -1, -1], [-1, 0, -1, -1]])
     found = leaf_labels(nodes, [name], listed)
@@ -41,7 +41,7 @@ def test_one_split(name, threshold, expected):
 
 
 def test_series_are_listed():
-    values = {"a": 0.1, "b": 0.9, "c": 0.2, "d": 0.3, "e": 0.35}
+    values = (*"abcde", "e"), np.array([0.1, 0.9, 0.2, 0.3, 0.35, 0.35])
     few, many = "series b", "4 series such as a, c, d"
     assert labels_of("series", 0.5, series=values) == [many, few]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -74,3 +75,18 @@ def test_memory_grows_with_series_and_steps_not_with_windows():
     order = policy.stratify(windows).sorted
     held = sum(v.numel() for v in vars(order).values() if isinstance(v, torch.Tensor))
     assert held < 10 * (50 + 2000) < len(windows)
+
+
+@given(indices(), st.sampled_from([1, 7, 2**20]))
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_windows_sorted_in_chunks_are_in_stable_order(windows, chunk):
+    codes = (np.arange(len(windows)) * 7 % 5).astype(np.int16) - 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pts_scott.strata.sorted_windows.CHUNK", chunk)
+        result = sort_windows(Codes(windows=codes), windows)
+    expected, sizes = np.unique(codes, return_counts=True)
+    assert np.array_equal(result.codes, expected)
+    assert np.array_equal(result.sizes, sizes)
+    order = result.order.windows(torch.arange(len(windows)))
+    assert order.dtype == torch.int64
+    assert np.array_equal(order, np.argsort(codes, kind="stable"))

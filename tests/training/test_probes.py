@@ -193,6 +193,9 @@ def test_learned_strata_come_back_fitted_and_can_be_used_again():
         windows, method="scott", stratifier=fitted, gamma=None, num_batches_per_epoch=40
     )
     assert len(again.strata) == len(fitted.stratify(windows))
+    _, again = auto(windows, method="stratified", stratifier=fitted, allocation="spread")
+    assert again.history["sampler"].iloc[-1] == "learned(8), spread"
+    assert np.array_equal(again.strata.stratifier.nodes, fitted.nodes)
 
 
 def test_spread_allocation_reduces_the_error_of_a_run():
