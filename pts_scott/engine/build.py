@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from pts_scott.engine.base import Gather
+from pts_scott.engine.compilation import CompiledFunction
 from pts_scott.engine.compiled import CompiledEngine
 from pts_scott.engine.distributed import DistributedEngine
 from pts_scott.engine.eager import EagerEngine, fits_one_pass
@@ -18,13 +20,14 @@ from pts_scott.engine.lookahead import (
     LookaheadEngine,
     should_look_ahead,
 )
+from pts_scott.engine.losses import Losses
 from pts_scott.engine.processes import Processes
 from pts_scott.engine.rollback import Rollback, affords_state
 from pts_scott.engine.update_rules import can_fuse
 from pts_scott.engine.wrapper import EngineWrapper
 from pts_scott.method.early_stop import EarlyStop, NeverStop
 from pts_scott.method.methods import Method
-from pts_scott.method.protocol import Counters
+from pts_scott.method.protocol import Counters, Tensors
 
 
 class EngineParts(NamedTuple):
@@ -115,19 +118,35 @@ def _executing_engine(
         "uses_snapshot": method.uses_snapshot,
         "clip_gradient": options.clip_gradient,
     }
-    common = (gradients, gather, counters)
-    if processes is not None and processes.size > 1:
-        return DistributedEngine(*common, options.step, processes, **shared)
+    is_shared = processes is not None and processes.size > 1
     if (
         gradients.compiled
+        and not is_shared
         and gradients.parameters[0].device.type == "cpu"
         and fits_one_pass(method.step_windows)
         and can_fuse(options.optimizer, gradients.parameters)
         and not options.is_watched
         and not method.needs_direction
     ):
-        return CompiledEngine(*common, options.optimizer, **shared)
-    return EagerEngine(*common, options.step, **shared)
+        return CompiledEngine(gradients, gather, counters, options.optimizer, **shared)
+    if gradients.compiled:
+        gather = compiled_gather(gather, gradients.losses)
+    common = (gradients, gather, counters, options.step)
+    if is_shared:
+        assert processes is not None
+        return DistributedEngine(*common, processes, **shared)
+    return EagerEngine(*common, **shared)
+
+
+def compiled_gather(gather: Gather, losses: Losses) -> Gather:
+    """Return a compiled function from windows to a batch of the fields of a network."""
+
+    def fields_of(windows: Tensor) -> Tensors:
+        batch = gather(windows)
+        return tuple(batch[name] for name in losses.fields)
+
+    compiled = CompiledFunction(fields_of, losses)
+    return lambda windows: dict(zip(losses.fields, compiled((), windows), strict=True))
 
 
 def _rollback(

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from pts_scott.engine.gradients import Update
 from pts_scott.errors import ProcessError
+
+BUCKET = 2**24  # bytes of one all-reduce
 
 
 class Processes:
@@ -34,6 +36,9 @@ class Processes:
         """Return the sum of the updates of all processes."""
         return update
 
+    def share_buffers(self, module: nn.Module) -> None:
+        """Give all processes the buffers of the first."""
+
     def sums(self, numbers: Sequence[float]) -> list[float]:
         """Return the sum of each number over all processes."""
         return list(numbers)
@@ -41,6 +46,14 @@ class Processes:
     def gather(self, value: Any) -> list[Any]:
         """Return the value of every process."""
         return [value]
+
+    def apart(self) -> AbstractContextManager[None]:
+        """Let each process work on its shard alone, without reductions."""
+        return nullcontext()
+
+    def exact(self) -> AbstractContextManager[None]:
+        """Send directions in full precision, for checks."""
+        return nullcontext()
 
 
 class ProcessGroup(Processes):
@@ -61,6 +74,8 @@ class ProcessGroup(Processes):
         and whether a stop was requested.
     seconds
         Seconds of training so far.
+    reduced_dtype
+        Type in which directions are sent; None for that of the sum.
     """
 
     def __init__(
@@ -69,9 +84,12 @@ class ProcessGroup(Processes):
         device: torch.device,
         signals: Callable[[], tuple[float, bool]],
         seconds: float = 0.0,
+        reduced_dtype: torch.dtype | None = None,
     ) -> None:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self._dtype, self._device, self._signals = dtype, device, signals
+        self._reduced_dtype = reduced_dtype or dtype
+        self._is_apart = False
         #: Seconds of training of the first process, as of the last update.
         self.seconds = seconds
         #: Whether any process was asked to stop, as of the last update.
@@ -82,24 +100,67 @@ class ProcessGroup(Processes):
         return windows[share].contiguous(), weights[share].contiguous()
 
     def reduce(self, update: Update) -> Update:
+        if self._is_apart:
+            return update
         seconds, interrupted = self._signals()
         values = [seconds if self.is_first else 0.0, float(interrupted)]
         signals = torch.tensor(values, dtype=self._dtype, device=self._device)
-        pieces = [*update.direction, update.loss, signals]
-        flat = torch.cat([x.detach().reshape(-1).to(self._dtype) for x in pieces])
-        self._all_reduce(flat)
-        *direction, loss, signals = flat.split([x.numel() for x in pieces])
+        numbers = [update.loss, signals]
+        if self._reduced_dtype == self._dtype:
+            *direction, loss, signals = self._sums([*update.direction, *numbers])
+        else:  # numbers are few, and a budget needs all their digits
+            direction = self._sums(update.direction, self._reduced_dtype)
+            loss, signals = self._sums(numbers)
         self.seconds = float(signals[0])
         self.interrupted = bool(signals[1] > 0)
-        shaped = (
-            x.reshape(d.shape).to(d.dtype)
-            for x, d in zip(direction, update.direction, strict=True)
-        )
-        return Update(tuple(shaped), loss.reshape(()))
+        return Update(tuple(direction), loss.reshape(()))
+
+    def _sums(
+        self, tensors: Sequence[Tensor], dtype: torch.dtype | None = None
+    ) -> list[Tensor]:
+        """Return the sums of tensors over all processes, in buckets of a limited size.
+
+        While one bucket is sent, the next one is filled.
+        """
+        dtype = dtype or self._dtype
+        started = []
+        for bucket in _buckets(tensors, dtype.itemsize):
+            flat = torch.cat([x.detach().reshape(-1).to(dtype) for x in bucket])
+            started.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+        sums: list[Tensor] = []
+        for bucket, flat, work in started:
+            assert work is not None
+            work.wait()
+            parts = flat.split([x.numel() for x in bucket])
+            pairs = zip(parts, bucket, strict=True)
+            sums += [part.reshape(x.shape).to(x.dtype) for part, x in pairs]
+        return sums
+
+    @contextmanager
+    def exact(self) -> Iterator[None]:
+        """Send directions in full precision, for checks."""
+        given, self._reduced_dtype = self._reduced_dtype, self._dtype
+        try:
+            yield
+        finally:
+            self._reduced_dtype = given
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Let each process work on its shard alone, without reductions."""
+        self._is_apart = True
+        try:
+            yield
+        finally:
+            self._is_apart = False
+
+    def share_buffers(self, module: nn.Module) -> None:
+        for buffer in module.buffers():
+            dist.broadcast(buffer.detach(), src=0)
 
     def sums(self, numbers: Sequence[float]) -> list[float]:
         tensor = torch.tensor(list(numbers), dtype=torch.float64, device=self._device)
-        self._all_reduce(tensor)
+        dist.all_reduce(tensor)
         return tensor.tolist()  # type: ignore[no-any-return]
 
     def gather(self, value: Any) -> list[Any]:
@@ -107,8 +168,18 @@ class ProcessGroup(Processes):
         dist.all_gather_object(values, value)
         return values
 
-    def _all_reduce(self, tensor: Tensor) -> None:
-        dist.all_reduce(tensor)
+
+def _buckets(tensors: Sequence[Tensor], item_size: int) -> list[list[Tensor]]:
+    """Group tensors, in their order, into buckets of about `BUCKET` bytes."""
+    buckets: list[list[Tensor]] = [[]]
+    size = 0
+    for tensor in tensors:
+        if size and size + tensor.numel() * item_size > BUCKET:
+            buckets.append([])
+            size = 0
+        buckets[-1].append(tensor)
+        size += tensor.numel() * item_size
+    return buckets
 
 
 # Error messages of torch (from gloo, NCCL and its store) when another process has died or

@@ -62,7 +62,7 @@ def decide_compilation(
     on_cpu
         Whether training is on the CPU, where a C++ compiler is needed.
     excluded
-        Whether the run cannot be compiled: several processes, or mixed precision.
+        Whether the run cannot be compiled: it has mixed precision.
     """
     compiled = not excluded and wants_compilation(
         wanted, losses, windows, hyperparameters, budget

@@ -99,6 +99,8 @@ class EngineSetup:
         ------
         SelfCheckError
         """
+        # One process without a compiler is enough to compile in none of them.
+        compiled = all(self._inputs.processes.gather(compiled))
         parts = self._make_compiled() if compiled else None
         if parts is None:
             parts = self._build(self._inputs.effects, compiled=False)
@@ -126,29 +128,45 @@ class EngineSetup:
         """Compile and check before the clock starts; None if that fails."""
         began, inputs = time.perf_counter(), self._inputs
         self._attributes = plain_attributes(inputs.losses.network)
+        parts, failure = None, None
         try:
             parts = self._build(inputs.effects, compiled=True)
             check_functional(self._passes, parts.engine.gradients, self.facts.finite)
-            method = inputs.method
-            with self._passes.restored():
-                parts.engine.warm_up(
-                    method.anchor_windows,
-                    method.step_windows,
-                    method.step_sampler.is_weighted,
-                )
+            with self._passes.restored(), inputs.processes.apart():
+                self._warm_up(parts)
             self.compile_seconds = time.perf_counter() - began
-            self._check(parts)
         except Exception as error:
-            # Any part of the compiler may fail on a network that runs well without it.
-            if isinstance(error, SelfCheckError) and self._must_compile:
-                raise
+            failure = self._failure(error)
+        # All processes compile, or none: their reductions must follow each other.
+        failures = [x for x in inputs.processes.gather(failure) if x is not None]
+        if parts is not None and not failures:
+            try:
+                self._check(parts)
+            except Exception as error:
+                failures = [self._failure(error)]
+        if failures:
             name = inputs.losses.name
             self._fall_back(
                 f"{name} could not be compiled, so it is trained without compilation",
-                f"{type(error).__name__}: {one_line(error, 200)}",
+                failures[0],
             )
             return None
         return parts
+
+    def _warm_up(self, parts: EngineParts) -> None:
+        method = self._inputs.method
+        parts.engine.warm_up(
+            method.anchor_windows, method.step_windows, method.step_sampler.is_weighted
+        )
+
+    def _failure(self, error: Exception) -> str:
+        """Return why compilation failed; raise if that ends the run.
+
+        Any part of the compiler may fail on a network that runs well without it.
+        """
+        if isinstance(error, SelfCheckError) and self._must_compile:
+            raise error
+        return f"{type(error).__name__}: {one_line(error, 200)}"
 
     def _fall_back(self, message: str, reason: str) -> None:
         self.fallback = reason
@@ -180,7 +198,7 @@ class EngineSetup:
         )
 
     def _check(self, parts: EngineParts) -> None:
-        with self._checking():
+        with self._checking(), self._inputs.processes.exact():
             optimizer, finite = self._inputs.options.optimizer, self.facts.finite
             check = EngineCheck(parts.engine, self._passes, optimizer, finite)
             check.run(self._inputs.method)

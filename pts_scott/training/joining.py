@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import astuple
 
+import torch
+
 from pts_scott._utils.rng import offset_global_seed
 from pts_scott.engine.processes import ProcessGroup
 from pts_scott.engine.tensors import finest_type
@@ -14,7 +16,10 @@ from pts_scott.training.runner import OuterLoopRunner
 
 
 def join_processes(
-    runner: OuterLoopRunner, fingerprint: Fingerprint, stop_requested: Callable[[], bool]
+    runner: OuterLoopRunner,
+    fingerprint: Fingerprint,
+    stop_requested: Callable[[], bool],
+    reduced_dtype: torch.dtype | None = None,
 ) -> ProcessGroup:
     """Check that all processes train the same run, and return the process group.
 
@@ -26,6 +31,8 @@ def join_processes(
         The fingerprint that all processes must share.
     stop_requested
         Returns whether this process was asked to stop; it is shared with the others.
+    reduced_dtype
+        Type in which directions are sent; None for their own.
 
     Raises
     ------
@@ -37,6 +44,7 @@ def join_processes(
         runner.windows.device,
         lambda: (state.clock.seconds, stop_requested()),
         seconds=state.clock.seconds,
+        reduced_dtype=reduced_dtype,
     )
     for rank, other in enumerate(group.gather(fingerprint)):
         if other != fingerprint:

@@ -13,7 +13,7 @@ from pts_scott._utils.rng import Generators
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.training_effects import training_effects
-from pts_scott.errors import ArgumentError, ModelError
+from pts_scott.errors import ArgumentError
 from pts_scott.method.methods import METHODS, Method
 from pts_scott.training.compile_policy import CompileDecision, decide_compilation
 from pts_scott.training.fingerprint import describe_optimizer, fingerprint_of
@@ -58,11 +58,6 @@ class RunAssembly:
         self.strata = self._sampling.strata
         self.stratify_seconds = time.perf_counter() - began
         self.effects = training_effects(losses, windows)
-        if self.effects.buffers and self._options.is_distributed:
-            raise ModelError(
-                f"{losses.name} changes its buffers while it trains, and they would "
-                "differ between processes; train it in a single process."
-            )
 
     def make_module(
         self, validation: WindowIndex | None, seed: int, history: History
@@ -113,7 +108,7 @@ class RunAssembly:
             trainer.hyperparameters,
             trainer.budget,
             on_cpu=trainer.device.type == "cpu",
-            excluded=options.is_distributed or options.is_mixed_precision,
+            excluded=options.is_mixed_precision,
         )
 
     def _check_gradient_budget(self, method: Method) -> None:

@@ -37,9 +37,9 @@ from pts_scott.training.run_state import RunState
 from pts_scott.training.threads import is_large_step
 from pts_scott.training.window_errors import named_window_errors
 
-
-# What an outer loop costs besides its steps (Lightning, history, budgets) is a tenth of 20
-# compiled steps of a small network. Large steps hide it, and should not delay Ctrl-C.
+# What an outer loop costs besides its steps (Lightning, history, budgets) is a tenth of
+# 20 compiled steps of a small network. Slower steps hide it, and are rolled back or
+# interrupted in smaller groups.
 STEPS_TOGETHER = 100
 
 
@@ -98,7 +98,8 @@ class OuterLoopRunner:
         self.compiled_steps = 0
         #: Steps of an outer loop without an anchor, which are bookkept together.
         self._steps_together = method.hyperparameters.inner_steps
-        if not is_large_step(losses, method.step_windows, windows.context_length):
+        size = method.step_windows, windows.context_length
+        if plan.compiled and not is_large_step(losses, *size):
             self._steps_together = max(self._steps_together, STEPS_TOGETHER)
         self.setup: EngineSetup | None = None
         self._parts: EngineParts | None = None
@@ -265,6 +266,8 @@ class OuterLoopRunner:
             )
             report = parts.wrapper.finish(report)
             counters.steps += len(report.steps)
+        if self.effects.buffers:
+            self.processes.share_buffers(self.losses)
         counters.outer += 1
         self.compiled_steps += engine.compiled_steps - compiled_before
         return report

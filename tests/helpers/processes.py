@@ -13,21 +13,26 @@ from typing import Any
 
 import lightning.pytorch as pl
 import pytest
+from torch import nn
 
 from helpers.series import wave_windows
-from helpers.training import QUIET, TinyNetwork, quiet_trainer, tiny_network
+from helpers.training import QUIET, quiet_trainer, tiny_network
 from pts_scott import ScottTrainer, Stratifier
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 
 
 def train(
-    processes: int = 1, callbacks: tuple[pl.Callback, ...] = (), **settings: Any
-) -> tuple[TinyNetwork, ScottTrainer]:
-    """Train a tiny network, in one of several processes or alone."""
+    processes: int = 1,
+    callbacks: tuple[pl.Callback, ...] = (),
+    network: nn.Module | None = None,
+    strategy: Any = "ddp",
+    **settings: Any,
+) -> tuple[nn.Module, ScottTrainer]:
+    """Train a network (a tiny one), in one of several processes or alone."""
     kwargs = {**QUIET, "callbacks": list(callbacks)}
     if processes > 1:
-        kwargs |= {"strategy": "ddp", "devices": processes}
+        kwargs |= {"strategy": strategy, "devices": processes}
     arguments = {
         "optimizer": "adam",
         "learning_rate": 0.01,
@@ -40,7 +45,7 @@ def train(
         "trainer_kwargs": kwargs,
     }
     trainer = quiet_trainer(**{**arguments, **settings})
-    network, windows = tiny_network(), wave_windows()
+    network, windows = network or tiny_network(), wave_windows()
     trainer.fit(network, windows, windows.last())
     return network, trainer
 
@@ -89,6 +94,6 @@ def outcome(**settings: Any) -> Callable[[], Any]:
 
     def work() -> Any:
         network, trainer = train(**settings)
-        return [p.detach() for p in network.parameters()], trainer.history
+        return list(network.state_dict().values()), trainer.history
 
     return work
