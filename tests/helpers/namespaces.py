@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from pathlib import Path
 SUBNET = "10.77.0"
 INTERFACE = "eth0"  # of every host
 COMMAND_TIMEOUT = 20.0
+DELAYED_LINK = Path(__file__).parent / "delayed_link.py"
 _NUMBERS = itertools.count()  # of the networks that this process makes
 
 
@@ -72,10 +74,20 @@ class Hosts:
         """Take up the link of a host again."""
         _ip("-n", self._switch, "link", "set", self.port(host), "up")
 
-    def limit(self, *discipline: str) -> None:
-        """Give every host's interface a queueing discipline of tc, such as tbf."""
+    def limit_rate(self, rate: str) -> None:
+        """Limit what every host sends to a rate of tc, such as ``"1gbit"``."""
+        bucket = ("tbf", "rate", rate, "burst", "128kb", "latency", "50ms")
         for name in self._names:
-            run_command("tc", "-n", name, *_root_of(INTERFACE), *discipline)
+            command = ("tc", "-n", name, "qdisc", "replace", "dev", INTERFACE, "root")
+            run_command(*command, *bucket)
+
+    def add_latency(self, seconds: float, log: Path) -> None:
+        """Replace the bridge between two hosts by a link with latency."""
+        for host in range(2):
+            _ip("-n", self._switch, "link", "set", self.port(host), "nomaster")
+        arguments = (self.port(0), self.port(1), str(seconds))
+        command = [sys.executable, str(DELAYED_LINK), *arguments]
+        self._start(self._switch, command, {}, log)
 
     def start(
         self,
@@ -86,12 +98,6 @@ class Hosts:
     ) -> subprocess.Popen[bytes]:
         """Start a command on a host; its output is appended to a file."""
         return self._start(self._names[host], command, env, log)
-
-    def start_on_switch(
-        self, command: Sequence[str], env: Mapping[str, str], log: Path
-    ) -> subprocess.Popen[bytes]:
-        """Start a command on the switch, where it can use the ports of all hosts."""
-        return self._start(self._switch, command, env, log)
 
     def kill(self, host: int) -> None:
         """Kill every process on a host."""
@@ -155,10 +161,6 @@ def run_command(*command: str) -> str:
 
 def _ip(*arguments: str) -> str:
     return run_command("ip", *arguments)
-
-
-def _root_of(interface: str) -> tuple[str, ...]:
-    return ("qdisc", "replace", "dev", interface, "root")
 
 
 def _kill_all(name: str) -> None:
