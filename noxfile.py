@@ -11,8 +11,9 @@ nox.options.sessions = ["tests"]
 nox.options.reuse_venv = "yes"
 
 BACKENDS = ("gluonts", "pytorchts")
-FAST = "not slow and not long"
-SLOW = "slow and not long"
+FAST = "not slow and not long and not hosts"
+SLOW = "slow and not long and not hosts"
+HOSTS = "hosts"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -39,12 +40,17 @@ def tests(session: nox.Session, backend: str) -> None:
 @nox.parametrize("backend", BACKENDS, ids=BACKENDS)
 def slow(session: nox.Session, backend: str) -> None:
     """Run the slow tests of each backend in the environment of its ``tests`` session."""
-    # A session cannot use the environment of another one, but it can run that session
-    # again, with other tests.
-    name = f"tests({backend})"
-    pytest_arguments = ("-m", SLOW, *session.posargs)
-    command = (sys.executable, "-m", "nox", "-s", name, "--", *pytest_arguments)
-    session.run(*command, external=True)
+    run_in_tests_session(session, backend, "-m", SLOW)
+
+
+@nox.session(venv_backend="none")
+@nox.parametrize("backend", BACKENDS, ids=BACKENDS)
+def hosts(session: nox.Session, backend: str) -> None:
+    """Train over several hosts, which are network namespaces; needs root and iproute2.
+
+    One test at a time: their hosts have the same addresses, and several processes each.
+    """
+    run_in_tests_session(session, backend, "-m", HOSTS, "-n", "0", "tests/hosts")
 
 
 @nox.session(python="3.10")
@@ -85,6 +91,16 @@ def demo(session: nox.Session) -> None:
     """Compare SCott with plain SGD on the paper's synthetic data: a table and a plot."""
     install(session, "gluonts")
     session.run("python", "-m", "pts_scott.demo", *session.posargs)
+
+
+def run_in_tests_session(session: nox.Session, backend: str, *arguments: str) -> None:
+    """Run pytest with these arguments in the environment of ``tests``.
+
+    A session cannot use the environment of another one, but it can run that session
+    again, with other tests.
+    """
+    command = (sys.executable, "-m", "nox", "-s", f"tests({backend})")
+    session.run(*command, "--", *arguments, *session.posargs, external=True)
 
 
 def package(backend: str, *extras: str) -> str:

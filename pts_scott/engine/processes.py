@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from pts_scott._utils.text import one_line
 from pts_scott.engine.gradients import Update
 from pts_scott.errors import ProcessError
 
@@ -208,10 +209,16 @@ def raise_on_lost_process() -> Iterator[None]:
         if not (isinstance(error, dist.DistError) or LOST.search(str(error))):
             raise
         raise ProcessError(
-            f"process {_rank()} lost another process, which died or cannot be reached; "
-            "training ends. Start it again with resume=True to resume from the last "
-            "checkpoint."
+            f"process {_rank()} lost another process, which died or cannot be reached "
+            f"({_reason(error)}); training ends. Start it again with resume=True to "
+            "resume from the last checkpoint."
         ) from error
+
+
+def _reason(error: RuntimeError) -> str:
+    """Return torch's reason, often with an address, without its source and its advice."""
+    text = re.sub(r"\[\S+\.cc:\d+\] ", "", one_line(error))
+    return text.partition(". ")[0]
 
 
 def _rank() -> str:

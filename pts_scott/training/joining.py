@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable
 from dataclasses import astuple
 
@@ -10,7 +12,7 @@ import torch
 from pts_scott._utils.rng import offset_global_seed
 from pts_scott.engine.processes import ProcessGroup
 from pts_scott.engine.tensors import finest_type
-from pts_scott.errors import ProcessError
+from pts_scott.errors import ProcessError, ScottWarning
 from pts_scott.training.fingerprint import Fingerprint
 from pts_scott.training.runner import OuterLoopRunner
 
@@ -63,4 +65,23 @@ def join_processes(
     generators = runner.generators
     generators.load_state_dict(group.gather(generators.state_dict())[0])
     offset_global_seed(group.rank)  # dropout masks differ
+    if group.is_first:
+        _warn_unreliable_restarts()
     return group
+
+
+def _warn_unreliable_restarts() -> None:
+    """Warn if torchrun may restart processes with a store that knows the dead ones.
+
+    They find the addresses of the processes before them, depending on the order in which
+    they start (https://github.com/pytorch/pytorch/issues/135712).
+    """
+    restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", 0))
+    if restarts and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        warnings.warn(
+            f"torchrun has --max-restarts {restarts}, but restarted processes may not "
+            "find each other, because torchrun keeps the addresses of the previous ones; "
+            "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all hosts where it is started.",
+            ScottWarning,
+            stacklevel=2,
+        )

@@ -88,10 +88,23 @@ def test_process_group_shards_windows_and_sums_updates(tmp_path):
         "Connection reset by peer",
         "Broken pipe",
         "Timed out waiting 2000ms for recv operation",
+        "Application timeout caused pair closure",
     ],
 )
 def test_lost_process_is_recognised_by_the_message_of_torch(message):
     with pytest.raises(ProcessError, match="resume=True"), raise_on_lost_process():
+        raise RuntimeError(message)
+
+
+def test_lost_process_error_has_the_address_that_torch_reports():
+    message = (
+        "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by "
+        "peer [10.0.0.2]:38035. This is typically caused by a remote worker crashing."
+    )
+    expected = (
+        r"cannot be reached \(Connection closed by peer \[10.0.0.2\]:38035\); training"
+    )
+    with pytest.raises(ProcessError, match=expected), raise_on_lost_process():
         raise RuntimeError(message)
 
 
