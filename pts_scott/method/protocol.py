@@ -29,7 +29,8 @@ class Counters:
     anchors
         Anchors computed.
     gradients
-        Windows whose gradient was computed: M for a plain step, 2 M for an inner step,
+        Windows whose gradient was computed: M for a plain step, 2 M for an inner step
+        (none for the first after an anchor with c = 1, which is along the anchor),
         B·b for an anchor, one for each window that a probe measures.
     probe_gradients
         Those of probes, which are contained in ``gradients``.

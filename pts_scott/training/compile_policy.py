@@ -97,10 +97,11 @@ def wants_compilation(
     """Resolve ``compile=`` for a network; "auto" compiles if enough steps repay it."""
     if wanted != "auto":
         return bool(wanted) and windows.compiles
-    size, length = hyperparameters.batch_size, windows.context_length
+    size = hyperparameters.batch_size
     return (
         windows.compiles
-        and not is_large_step(network, size, length)
+        # The kernel of a recurrent layer stays as it is, so its length does not count.
+        and not is_large_step(network, size, context_length=1)
         and repays_compiling(hyperparameters, budget)
     )
 
