@@ -232,9 +232,7 @@ class OuterLoopModule(pl.LightningModule):
         stop_on_termination(self.interrupt)
         if self.trainer.world_size > 1:
             self.runner.processes = join_processes(
-                self.runner,
-                self.fingerprint,
-                lambda: self._stop_requested,
+                *(self.runner, self.fingerprint, lambda: self._stop_requested),
                 getattr(self.trainer.strategy, "reduced_dtype", None),
             )
         self._check_trainable_unchanged()

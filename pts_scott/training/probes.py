@@ -180,6 +180,15 @@ class Probes:
                 p.detach().clone() for p in self._losses.trainable().values()
             )
 
+    def steps_until_call(self, steps: int, length: int) -> float:
+        """Return after how many steps `before_loop` must be called at the latest.
+
+        A probe compares gradients with those of ``length`` steps ago, so it needs the
+        parameters of then, too.
+        """
+        early = self._due - length
+        return max(1, (early if steps < early else self._due) - steps)
+
     def _probe(
         self, counters: Counters, allows: Callable[[int], bool], processes: Processes
     ) -> None:

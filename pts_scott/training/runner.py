@@ -247,9 +247,8 @@ class OuterLoopRunner:
         steps_left_in_epoch
             Steps left in the epoch, which ends an outer loop without an anchor.
         """
-        together = min(self._steps_together, steps_left_in_epoch)
         parts, counters = self.parts, self.state.counters
-        self._probe()
+        together = min(self._steps_together, steps_left_in_epoch, self._probe())
         engine, begun = parts.engine, counters.steps
         compiled_before = engine.compiled_steps
 
@@ -272,17 +271,26 @@ class OuterLoopRunner:
         self.compiled_steps += engine.compiled_steps - compiled_before
         return report
 
-    def _probe(self) -> None:
-        """Measure gradients and adapt the sampler, if that is due."""
+    def _probe(self) -> int:
+        """Measure gradients and adapt the sampler, if that is due.
+
+        Returns
+        -------
+        Steps that may be made before the next call.
+        """
         if self.probes is None:
-            return
+            return self._steps_together
         steps, first = self.state.counters.steps, self.method.first_step_cost
         self.probes.before_loop(
             self.state.counters,
             lambda gradients: self._allows(steps, gradients + first),
             self.processes,
-            self.method.inner_steps(self._steps_together),
+            self.method.hyperparameters.inner_steps,
         )
+        left = self.probes.steps_until_call(
+            steps, self.method.hyperparameters.inner_steps
+        )
+        return int(min(left, self._steps_together))
 
     def named_errors(
         self, windows: WindowIndex, current: Callable[[], torch.Tensor | None]

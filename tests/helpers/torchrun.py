@@ -57,7 +57,7 @@ class TorchRun:
     def _command(self, host: int, max_restarts: int) -> list[str]:
         # By default, torchrun asks the name service for the address of this host, and
         # whether this host has the endpoint's.
-        rendezvous = {"is_host": int(host == 0), "read_timeout": 10, "timeout": 60}
+        rendezvous = {"is_host": int(host == 0), "read_timeout": 10, "join_timeout": 60}
         conf = ",".join(f"{name}={value}" for name, value in rendezvous.items())
         return [
             *(sys.executable, "-m", "torch.distributed.run"),
