@@ -78,7 +78,7 @@ class BaseEngine(ABC):
         """Return g(t,0) = Σ w_i ∇f_{ξ_i}(θ(t,0)); the parameters become the snapshot."""
         self.current_windows = sample.windows
         self.counters.gradients += len(sample.windows)
-        self.anchored = Anchored(*self._anchor(sample))
+        self.anchored = Anchored(*self._anchor(self._typed(sample)))
         return self.anchored.anchor
 
     def direction(
@@ -95,7 +95,13 @@ class BaseEngine(ABC):
         self.current_windows = sample.windows
         passes = 1 if anchor is None else 2
         self.counters.gradients += passes * len(sample.windows)
-        return self._direction(sample, anchor, coefficient)
+        return self._direction(self._typed(sample), anchor, coefficient)
+
+    def _typed(self, sample: Sample) -> Sample:
+        """Return a sample with weights of the type in which losses are added up."""
+        if sample.weights is None:
+            return sample
+        return Sample(sample.windows, sample.weights.to(self.gradients.dtype))
 
     @abstractmethod
     def apply(self, v: Any, last: bool) -> Step:

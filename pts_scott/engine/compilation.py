@@ -45,7 +45,8 @@ class CompiledFunction:
     ) -> None:
         self._function, self._module = function, module
         self._has_two_passes = has_two_passes
-        self._compiled: dict[tuple[torch.Size, ...], Callable[..., Any]] = {}
+        self._compiled: dict[tuple[Any, ...], Callable[..., Any]] = {}
+        self._reads: list[tuple[Tensor, int]] = []
 
     def __call__(self, fixed: Sequence[Tensor], *varying: Tensor) -> tuple[Tensor, ...]:
         """Call the function with ``(*fixed, *varying)``.
@@ -53,21 +54,25 @@ class CompiledFunction:
         Parameters
         ----------
         fixed
-            Tensors whose shapes never change.
+            Tensors whose shapes, types and layouts never change.
         varying
-            Tensors whose shapes may differ: for each combination, the function is
+            Tensors that may differ in these: for each combination, the function is
             compiled once.
         """
-        shapes = tuple([tensor.shape for tensor in varying])
-        compiled = self._compiled.get(shapes)
+        if any(tensor._version != version for tensor, version in self._reads):
+            self._compiled.clear()  # Python has read a value that is another one now
+            self._reads.clear()
+        kinds = tuple([(x.shape, x.dtype, x.stride()) for x in varying])
+        compiled = self._compiled.get(kinds)
         if compiled is None:
-            compiled = self._compiled[shapes] = self._compile([*fixed, *varying])
+            compiled = self._compiled[kinds] = self._compile([*fixed, *varying])
         with torch.no_grad():
             found: tuple[Tensor, ...] = compiled(*fixed, *varying)
         return found
 
     def _compile(self, arguments: list[Tensor]) -> Callable[..., Any]:
-        graph = trace(self._function, arguments, self._module)
+        graph, read = trace(self._function, arguments, self._module)
+        self._reads += [(tensor, tensor._version) for tensor in read]
         keep_fused_lstm(graph)
         draws = lift_random_numbers(graph, has_two_passes=self._has_two_passes)
         constants = lift_constants(graph)

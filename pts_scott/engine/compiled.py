@@ -9,6 +9,7 @@ direction is therefore computed only when it is applied.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -23,7 +24,8 @@ from pts_scott.engine.eager import EagerEngine, fits_one_pass
 from pts_scott.engine.gradients import Gradients
 from pts_scott.engine.rollback import Rollback
 from pts_scott.engine.tensors import clip_scale
-from pts_scott.engine.update_rules import CONSTANTS, RULES
+from pts_scott.engine.update_rules import CONSTANTS, RULES, unknown_options
+from pts_scott.errors import ModelError
 from pts_scott.method.protocol import Counters, Sample, Step, Tensors
 
 State = tuple[Tensors, ...]
@@ -97,6 +99,7 @@ class CompiledEngine(EagerEngine):
         self._numbers = tuple(_Number(first) for _ in self._rule.numbers(1, group))
         self._coefficient = _Number(first)
         self._loaded: Any = None
+        self._held: list[Tensor] = []
         self._state: State = ()
         self._optimizer_step = 0
         self._options: dict[str, Any] = {}
@@ -154,9 +157,9 @@ class CompiledEngine(EagerEngine):
     def load_optimizer_state(self) -> None:
         """Find torch's state, or create it as torch would at the first step."""
         optimizer, rule = self.optimizer, self._rule
-        if self._loaded is optimizer.state:
-            return
         parameters = self.gradients.parameters
+        if self._loaded is optimizer.state and self._is_current():
+            return
         for parameter in parameters:
             for name in rule.state:
                 if name not in optimizer.state[parameter]:
@@ -174,6 +177,15 @@ class CompiledEngine(EagerEngine):
             for parameter, count in zip(parameters, self._counter.unbind(), strict=True):
                 optimizer.state[parameter]["step"] = count
         self._loaded = optimizer.state
+        names = (*rule.state, *(["step"] if rule.counts else []))
+        self._held = [optimizer.state[p][name] for p in parameters for name in names]
+
+    def _is_current(self) -> bool:
+        """Return whether the optimizer still holds the tensors that steps change."""
+        state = self.optimizer.state
+        names = (*self._rule.state, *(["step"] if self._rule.counts else []))
+        own = [state[p].get(name) for p in self.gradients.parameters for name in names]
+        return len(own) == len(self._held) and all(map(operator.is_, own, self._held))
 
     def reread_step(self) -> None:
         if self._rule.counts:
@@ -195,6 +207,13 @@ class CompiledEngine(EagerEngine):
         """Recompile if a callback has changed an option that is compiled in."""
         group = self.optimizer.param_groups[0]
         options = {k: v for k, v in group.items() if k in CONSTANTS}
+        unknown = unknown_options(self.optimizer)
+        if unknown:
+            raise ModelError(
+                f"{unknown[0]}={group[unknown[0]]!r} of the optimizer was set during "
+                "training, which compiled steps do not contain. Pass it to the optimizer "
+                "from the start, or pass compile=False."
+            )
         if options != self._options:
             self._options = options
             losses = self.gradients.losses
@@ -204,7 +223,8 @@ class CompiledEngine(EagerEngine):
 
     def _next_numbers(self) -> Tensors:
         """Return the numbers that the update of the next step needs."""
-        self.load_optimizer_state()
+        if self._loaded is not self.optimizer.state:
+            self.load_optimizer_state()
         self._recompile_if_changed()
         self._optimizer_step += 1
         if self._rule.counts:

@@ -216,4 +216,5 @@ class EagerEngine(BaseEngine):
     def _any_sample(self, size: int, is_weighted: bool) -> Sample:
         parameter = self.gradients.parameters[0].detach()
         windows = torch.zeros(size, dtype=torch.long, device=parameter.device)
-        return Sample(windows, parameter.new_ones(size) if is_weighted else None)
+        ones = parameter.new_ones(size, dtype=self.gradients.dtype)
+        return Sample(windows, ones if is_weighted else None)

@@ -8,6 +8,8 @@ windows. Parameters, buffers, random state and counts are left untouched.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -216,16 +218,24 @@ class EngineCheck:
         expected: Tensors,
     ) -> None:
         """Make a whole compiled step, compare it, and roll it back."""
+        length = total_norm(expected)
         if engine.clip_gradient is not None:
-            squared = torch.tensor(total_norm(expected) ** 2, dtype=torch.float64)
+            squared = torch.tensor(length**2, dtype=torch.float64)
             shorter = float(clip_scale(squared, engine.clip_gradient))
             expected = tuple(shorter * v for v in expected)
         parameters = self._passes.parameters
         with engine.rolled_back():
             before = [p.detach().clone() for p in parameters]
             self._passes.rewind()
-            engine.apply(engine.direction(sample, anchor, 1.0), last=True)
+            step = engine.apply(engine.direction(sample, anchor, 1.0), last=True)
             after = [p.detach().clone() for p in parameters]
+        # The first step of Adam or Adagrad does not show how long v is.
+        found = math.sqrt(float(step.squared_norm))
+        if not abs(found - length) <= self._passes.tolerance * length:
+            raise SelfCheckError(
+                f"the direction of a compiled step has norm {found:.6g}, and that of "
+                f"loss.backward() {length:.6g}. Pass compile=False."
+            )
         optimizer = self._optimizer
         wrong = differing_updates(self._passes, optimizer, expected, before, after)
         if wrong:

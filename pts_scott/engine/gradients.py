@@ -70,8 +70,9 @@ class Gradients:
         self.dtype = finest_type(self.parameters)
         #: Buffers that a pass changes; compiled functions take them as arguments.
         self.buffers: Tensors = tuple(losses.buffers()) if stateful else ()
-        names = [(name,) for name, _ in losses.named_buffers() if stateful]
-        self._places = [*losses.places(), *names]
+        self._places = losses.places()
+        if stateful:
+            self._places += losses.buffer_places()
         self._direction: Tensors = ()  # v, in the same place in every step
         self._function: CompiledFunction | None = None
         if compiled:

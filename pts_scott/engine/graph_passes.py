@@ -58,6 +58,8 @@ def lift_constants(graph_module: GraphModule) -> list[Tensor]:
         if node.op != "get_attr":
             continue
         tensor = getattr(graph_module, node.target)
+        if not isinstance(tensor, Tensor):
+            raise CompilationError(f"it uses a {type(tensor).__name__} of its own")
         if id(tensor) not in placed:
             with graph.inserting_after(last):
                 last = graph.placeholder(f"constant_{len(constants)}")
@@ -144,8 +146,15 @@ def _draw(node: Node) -> Draw:
 
 
 def _is_random(node: Node) -> bool:
-    is_operator = isinstance(node.target, torch._ops.OpOverload)
-    return is_operator and torch.Tag.nondeterministic_seeded in node.target.tags  # type: ignore[union-attr]
+    operator = node.target
+    if not isinstance(operator, torch._ops.OpOverload):
+        return False
+    if torch.Tag.nondeterministic_seeded not in operator.tags:
+        return False
+    # Attention is tagged as random, but draws nothing without dropout.
+    names = [argument.name for argument in operator._schema.arguments]
+    given = dict(zip(names, node.args)) | node.kwargs
+    return not ("dropout_p" in names and given.get("dropout_p", 0.0) == 0.0)
 
 
 def _signature(node: Node) -> tuple[Any, ...]:

@@ -101,6 +101,13 @@ class Losses(nn.Module):
                     found[id(parameter)].append(name)
         return [tuple(names) for names in found.values()]
 
+    def buffer_places(self) -> list[tuple[str, ...]]:
+        """Return every name of each buffer."""
+        found: dict[int, list[str]] = {id(b): [] for b in self.buffers()}
+        for name, buffer in self.named_buffers(remove_duplicate=False):
+            found[id(buffer)].append(name)
+        return [tuple(names) for names in found.values()]
+
     def at(
         self, places: Sequence[tuple[str, ...]], values: Tensors, batch: Batch
     ) -> Tensor:

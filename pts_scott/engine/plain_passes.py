@@ -42,7 +42,7 @@ class PlainPasses:
         self.parameters: Tensors = tuple(losses.trainable().values())
         self._dtype = finest_type(self.parameters)
         self._device = self.parameters[0].device
-        self._tolerance = max(tolerance(p) for p in self.parameters)
+        self.tolerance = max(tolerance(p) for p in self.parameters)
         self._random: dict[str, Any] = {}
 
     @contextmanager
@@ -135,7 +135,7 @@ class PlainPasses:
         return [
             name
             for name, x, y in zip(self.names, found, expected, strict=True)
-            if not norm(x - y) <= self._tolerance * (norm(y) + floor)
+            if not norm(x - y) <= self.tolerance * (norm(y) + floor)
         ]
 
 

@@ -157,7 +157,7 @@ class ProcessGroup(Processes):
 
     def share_buffers(self, module: nn.Module) -> None:
         for buffer in module.buffers():
-            dist.broadcast(buffer.detach(), src=0)
+            broadcast(buffer.detach())
 
     def sums(self, numbers: Sequence[float]) -> list[float]:
         tensor = torch.tensor(list(numbers), dtype=torch.float64, device=self._device)
@@ -168,6 +168,17 @@ class ProcessGroup(Processes):
         values = [None] * self.size
         dist.all_gather_object(values, value)
         return values
+
+
+def broadcast(tensor: Tensor) -> None:
+    """Give all processes the values that a tensor has in the first.
+
+    gloo walks through memory and ignores gaps.
+    """
+    values = tensor.contiguous()
+    dist.broadcast(values, src=0)
+    if values is not tensor:
+        tensor.copy_(values)
 
 
 def _buckets(tensors: Sequence[Tensor], item_size: int) -> list[list[Tensor]]:

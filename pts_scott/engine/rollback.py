@@ -47,13 +47,22 @@ class Rollback:
         with_state: bool = True,
     ) -> None:
         self._optimizer = optimizer
-        self._parameters = [p.detach() for p in parameters]
+        self._trained = parameters
+        self._detached = [p.detach() for p in parameters]
         self._with_state = with_state
         self._live: list[Tensor] = []
         self._copies: list[Tensor] = []
         self._entries: list[tuple[Tensor, dict[str, Any]]] = []  # state at `save`
         self._groups: list[dict[str, Any]] = []
         self._snapshot: list[Tensor] = []
+
+    @property
+    def _parameters(self) -> list[Tensor]:
+        """The parameters' memory, which changes if ``parameter.data`` is assigned."""
+        pairs = zip(self._trained, self._detached, strict=True)
+        if any(p.data_ptr() != own.data_ptr() for p, own in pairs):
+            self._detached = [p.detach() for p in self._trained]
+        return self._detached
 
     def save(self, snapshot: Tensors = ()) -> None:
         """Save the current point.

@@ -20,6 +20,10 @@ from torch.overrides import TorchFunctionMode
 
 from pts_scott.errors import CompilationError
 
+DEPENDS = (
+    "its Python code depends on the values of a batch, of parameters or of random numbers"
+)
+
 # Methods by which Python reads the value of a tensor.
 _READS = {
     torch.Tensor.__bool__: bool,
@@ -33,8 +37,10 @@ _READS = {
 
 def trace(
     function: Callable[..., Any], arguments: Sequence[Tensor], module: nn.Module
-) -> GraphModule:
-    """Return the graph of a function; neither arguments nor module are changed.
+) -> tuple[GraphModule, list[Tensor]]:
+    """Return the graph of a function, and the constants whose values Python has read.
+
+    Neither arguments nor module are changed.
 
     Parameters
     ----------
@@ -53,18 +59,14 @@ def trace(
         Any error of torch on a function that cannot be traced.
     """
     with torch.no_grad(), _unchecked_distributions(), _same_attributes(module):
-        traced = make_fx(
-            _with_constants(function), tracing_mode="fake", _allow_non_fake_inputs=True
-        )
-        return traced(*arguments)  # type: ignore[no-any-return]
+        constants = _ConstantValues()
 
+        def run(*inputs: Tensor) -> Any:
+            with constants:
+                return function(*inputs)
 
-def _with_constants(function: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*arguments: Tensor) -> Any:
-        with _ConstantValues():
-            return function(*arguments)
-
-    return run
+        traced = make_fx(run, tracing_mode="fake", _allow_non_fake_inputs=True)
+        return traced(*arguments), constants.read
 
 
 class _ConstantValues(TorchFunctionMode):
@@ -74,6 +76,10 @@ class _ConstantValues(TorchFunctionMode):
     computed from what was recorded so far, if that contains no argument and no random
     number.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[Tensor] = []
 
     def __torch_function__(
         self,
@@ -86,13 +92,23 @@ class _ConstantValues(TorchFunctionMode):
         if func not in _READS or mode is None:
             return func(*args, **(kwargs or {}))
         node = get_proxy_slot(args[0], mode.tracer, None, lambda slot: slot.proxy.node)
-        value = args[0] if node is None else _evaluate(node, mode.tracer)
-        found = value.tolist()
+        if node is None:
+            self.read.append(args[0])
+            value = args[0]
+        else:
+            value, read = _evaluate(node, mode.tracer)
+            self.read += read
+        found = value.tolist() if func is torch.Tensor.tolist else value.item()
         return _READS[func](found)  # type: ignore[operator]
 
 
-def _evaluate(node: Node, tracer: Any) -> Tensor:
-    """Compute a node of an unfinished graph whose ancestors are constant."""
+def _evaluate(node: Node, tracer: Any) -> tuple[Tensor, list[Tensor]]:
+    """Compute a node of an unfinished graph whose ancestors are constant.
+
+    Returns
+    -------
+    Its value, and the constants it was computed from.
+    """
     needed: set[Node] = set()
     stack = [node]
     while stack:
@@ -101,12 +117,11 @@ def _evaluate(node: Node, tracer: Any) -> Tensor:
             continue
         tags = getattr(current.target, "tags", ())
         if current.op == "placeholder" or torch.Tag.nondeterministic_seeded in tags:
-            raise CompilationError(
-                "its Python code depends on the values of a batch, of parameters or of "
-                "random numbers"
-            )
+            raise CompilationError(DEPENDS)
         needed.add(current)
         stack += current.all_input_nodes
+    if any(_writes_to(other, needed) for other in tracer.graph.nodes):
+        raise CompilationError(DEPENDS)
     graph = torch.fx.Graph()
     copies: dict[Node, Node] = {}
     for current in tracer.graph.nodes:
@@ -115,7 +130,22 @@ def _evaluate(node: Node, tracer: Any) -> Tensor:
     graph.output(copies[node])
     with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
         found: Tensor = Interpreter(GraphModule(tracer.root, graph)).run()
-    return found
+    held = [getattr(tracer.root, str(x.target)) for x in needed if x.op == "get_attr"]
+    return found, held
+
+
+def _writes_to(node: Node, needed: set[Node]) -> bool:
+    """Return whether a node outside of those needed changes one, or a view of one."""
+    schema = getattr(node.target, "_schema", None)
+    if node in needed or schema is None or not schema.is_mutable:
+        return False
+    stack = [x for x in node.args[:1] if isinstance(x, Node)]
+    while stack:
+        current = stack.pop()
+        if current in needed:
+            return True
+        stack += current.all_input_nodes
+    return False
 
 
 @contextmanager
@@ -133,9 +163,17 @@ def _unchecked_distributions() -> Iterator[None]:
 def _same_attributes(module: nn.Module) -> Iterator[None]:
     """Restore attributes to which a pass assigns tensors; traced ones have no values."""
     before = [(part, dict(vars(part))) for part in module.modules()]
+    held = [value for _, own in before for value in own.values()]
+    tables = [(x, dict(x)) for x in held if type(x) is dict]
+    lists = [(x, list(x)) for x in held if type(x) is list]
     try:
         yield
     finally:
         for part, attributes in before:
             vars(part).clear()
             vars(part).update(attributes)
+        for table, content in tables:
+            table.clear()
+            table.update(content)
+        for sequence, items in lists:
+            sequence[:] = items

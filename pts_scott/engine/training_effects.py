@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -68,12 +68,15 @@ def why_uncompilable(
         return "draws random numbers with NumPy or Python in training"
     if any(p._backward_hooks for p in losses.trainable().values()):
         return "has parameters with gradient hooks"
+    memory = [p.data_ptr() for p in losses.trainable().values() if p.numel()]
+    if len({*memory}) < len(memory):
+        return "has parameters that share their memory"
     if any(not keeps_fused_kernel(m) for m in losses.modules() if is_recurrent(m)):
         return (
             "has recurrent layers that only the CPU's LSTM in single precision would "
             "make faster"
         )
-    before = plain_attributes(losses.network), _tensors(losses.network)
+    before = compiled_attributes(losses.network)
     with (
         losses.mode(training=True),
         torch.no_grad(),
@@ -81,12 +84,9 @@ def why_uncompilable(
         same_buffers(losses),
     ):
         losses(windows.gather(probe_windows(windows, 1), losses.fields))
-        after = plain_attributes(losses.network), _tensors(losses.network)
-    if after[0] != before[0]:
+        after = compiled_attributes(losses.network)
+    if after != before:
         return "changes its own attributes in training"
-    replaced = [name for name, x in before[1].items() if after[1].get(name) is not x]
-    if replaced or len(after[1]) != len(before[1]):
-        return "replaces its tensors in training"
     return None
 
 
@@ -108,27 +108,38 @@ def keeps_fused_kernel(layer: nn.Module) -> bool:
     )
 
 
-def _tensors(network: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the buffers of a network, and the tensors that are mere attributes."""
-    return {
-        f"{prefix}.{name}": value
-        for prefix, module in network.named_modules()
-        for name, value in [*vars(module).items(), *module._buffers.items()]
-        if isinstance(value, torch.Tensor)
-    }
+def compiled_attributes(network: nn.Module) -> dict[str, Any]:
+    """Return the attributes of a network that compiled steps treat as constants.
 
-
-def plain_attributes(network: nn.Module) -> dict[str, str]:
-    """Return the numbers, flags and strings that a network holds as attributes.
-
-    Compiled steps treat them as constants.
+    Numbers, flags and strings, also within lists and tables, by their value; tensors,
+    buffers and frozen parameters by the memory that they use.
     """
-    return {
-        f"{prefix}.{name}" if prefix else name: repr(value)
-        for prefix, module in network.named_modules()
-        for name, value in vars(module).items()
-        if isinstance(value, bool | int | float | str | None) and name != "training"
-    }
+    found: dict[str, Any] = {}
+    for prefix, module in network.named_modules():
+        frozen = {k: p for k, p in module._parameters.items() if _is_frozen(p)}
+        for name, value in (vars(module) | module._buffers | frozen).items():
+            path = f"{prefix}.{name}" if prefix else name
+            if isinstance(value, torch.Tensor):
+                found[path] = value.data_ptr(), value.shape, value.stride()
+            elif name not in INTERNAL and _is_plain(value):
+                found[path] = repr(value)
+    return found
+
+
+#: Tables of torch's modules, whose content is looked at elsewhere.
+INTERNAL = frozenset(vars(nn.Module())) - {"training"}
+
+
+def _is_frozen(parameter: torch.Tensor | None) -> bool:
+    return parameter is not None and not parameter.requires_grad
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(map(_is_plain, value.values()))
+    return isinstance(value, bool | int | float | str | None)
 
 
 @contextmanager

@@ -102,6 +102,15 @@ def global_hooks() -> tuple[Any, ...]:
     return _global_optimizer_pre_hooks, _global_optimizer_post_hooks
 
 
+def unknown_options(optimizer: torch.optim.Optimizer) -> list[str]:
+    """Name the options that are set but are not part of the rules here."""
+    known = KNOWN | INDIFFERENT
+    if type(optimizer) is torch.optim.AdamW:  # newer ones are an Adam with this option
+        known = known | {"decoupled_weight_decay"}
+    group = optimizer.param_groups[0]
+    return [name for name, value in group.items() if name not in known and value]
+
+
 def can_fuse(optimizer: torch.optim.Optimizer, parameters: Tensors) -> bool:
     """Return whether an optimizer's whole update has a rule here, and no hooks."""
     (group, *others) = optimizer.param_groups
@@ -109,17 +118,13 @@ def can_fuse(optimizer: torch.optim.Optimizer, parameters: Tensors) -> bool:
         *(optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks),
         *global_hooks(),
     )
-    known = KNOWN | INDIFFERENT
-    if type(optimizer) is torch.optim.AdamW:  # newer ones are an Adam with this option
-        known = known | {"decoupled_weight_decay"}
-    unknown = (v for k, v in group.items() if k not in known)
     state = [optimizer.state[p] for p in parameters if p in optimizer.state]
     steps = {float(own["step"]) for own in state if "step" in own}
     return (
         type(optimizer) in RULES
         and not others
         and [id(p) for p in group["params"]] == [id(p) for p in parameters]
-        and not any(unknown)
+        and not unknown_options(optimizer)
         and not any(hooks)
         and len(steps) <= 1
     )

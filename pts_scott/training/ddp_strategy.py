@@ -10,10 +10,10 @@ import itertools
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from lightning.pytorch.strategies import DDPStrategy
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
+from pts_scott.engine.processes import broadcast
 from pts_scott.errors import ArgumentError
 
 #: torch's hooks that compress gradients before they are sent, and the type they use.
@@ -65,4 +65,4 @@ class SharedGradients(DDPStrategy):
         assert self.model is not None
         tensors = itertools.chain(self.model.parameters(), self.model.buffers())
         for tensor in tensors:
-            dist.broadcast(tensor.detach(), src=0)
+            broadcast(tensor.detach())

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -14,6 +15,7 @@ from pts_scott._utils.text import one_line
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.base import Gather
 from pts_scott.engine.build import EngineOptions, EngineParts, build_engine
+from pts_scott.engine.eager import MAX_PASS
 from pts_scott.engine.engine_check import EngineCheck
 from pts_scott.engine.gradients import Gradients
 from pts_scott.engine.lookahead import should_look_ahead
@@ -21,7 +23,7 @@ from pts_scott.engine.losses import Losses
 from pts_scott.engine.network_check import NetworkFacts, check_functional, check_network
 from pts_scott.engine.plain_passes import PlainPasses
 from pts_scott.engine.processes import Processes
-from pts_scott.engine.training_effects import TrainingEffects, plain_attributes
+from pts_scott.engine.training_effects import TrainingEffects, compiled_attributes
 from pts_scott.errors import ScottWarning, SelfCheckError
 from pts_scott.method.methods import Method
 from pts_scott.method.protocol import Counters
@@ -85,7 +87,7 @@ class EngineSetup:
         self.fallback: str | None = None
         self.compile_seconds = 0.0
         self.check_seconds = 0.0
-        self._attributes: dict[str, str] = {}
+        self._attributes: dict[str, Any] = {}
         with self._checking():
             uses_snapshot = inputs.method.uses_snapshot
             self.facts: NetworkFacts = check_network(
@@ -121,13 +123,14 @@ class EngineSetup:
 
     def changed_attributes(self) -> list[str]:
         """Name the attributes of the network that were changed since compilation."""
-        now = plain_attributes(self._inputs.losses.network)
-        return [name for name in now if now[name] != self._attributes.get(name)]
+        now = compiled_attributes(self._inputs.losses.network)
+        names = dict.fromkeys([*self._attributes, *now])
+        return [name for name in names if now.get(name) != self._attributes.get(name)]
 
     def _make_compiled(self) -> EngineParts | None:
         """Compile and check before the clock starts; None if that fails."""
         began, inputs = time.perf_counter(), self._inputs
-        self._attributes = plain_attributes(inputs.losses.network)
+        self._attributes = compiled_attributes(inputs.losses.network)
         parts, failure = None, None
         try:
             parts = self._build(inputs.effects, compiled=True)
@@ -154,7 +157,13 @@ class EngineSetup:
         return parts
 
     def _warm_up(self, parts: EngineParts) -> None:
-        method = self._inputs.method
+        inputs, method = self._inputs, self._inputs.method
+        # A network may keep what it computes for a batch size, such as a mask. While
+        # steps are recorded, tensors have no values, and none of them should be kept.
+        for size in {method.step_windows, method.anchor_windows} - {0}:
+            windows = torch.zeros(min(size, MAX_PASS), dtype=torch.long)
+            with torch.no_grad():
+                inputs.losses(inputs.gather(windows.to(inputs.windows.device)))
         parts.engine.warm_up(
             method.anchor_windows, method.step_windows, method.step_sampler.is_weighted
         )

@@ -281,7 +281,6 @@ class OuterLoopModule(pl.LightningModule):
 
     def on_train_epoch_start(self) -> None:
         self._check_trainable_unchanged()
-        self.runner.check_attributes()
 
     def on_train_epoch_end(self) -> None:
         passed = 1 + self._skip_epochs()

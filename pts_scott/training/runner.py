@@ -99,7 +99,9 @@ class OuterLoopRunner:
         #: Steps of an outer loop without an anchor, which are bookkept together.
         self._steps_together = method.hyperparameters.inner_steps
         size = method.step_windows, windows.context_length
-        if plan.compiled and not is_large_step(losses, *size):
+        # Snapshots are sampled, and a coefficient decays, from loop to loop.
+        counts = plan.output == "sampled" or isinstance(plan.coefficient, str)
+        if plan.compiled and not counts and not is_large_step(losses, *size):
             self._steps_together = max(self._steps_together, STEPS_TOGETHER)
         self.setup: EngineSetup | None = None
         self._parts: EngineParts | None = None
@@ -214,7 +216,7 @@ class OuterLoopRunner:
         """Return the state of the engine."""
         return {} if self._parts is None else self._parts.wrapper.state_dict()
 
-    def check_attributes(self) -> None:
+    def _check_attributes(self) -> None:
         """Stop using compiled steps if an attribute that they contain was changed."""
         if self.setup is None or not self.compiled:
             return
@@ -247,6 +249,7 @@ class OuterLoopRunner:
         steps_left_in_epoch
             Steps left in the epoch, which ends an outer loop without an anchor.
         """
+        self._check_attributes()
         parts, counters = self.parts, self.state.counters
         together = min(self._steps_together, steps_left_in_epoch, self._probe())
         engine, begun = parts.engine, counters.steps

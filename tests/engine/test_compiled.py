@@ -25,6 +25,7 @@ from helpers.training import (
 from torch import nn
 
 from pts_scott import ScottTrainer, Stratifier
+from pts_scott.errors import ModelError
 from pts_scott.method.methods import METHODS
 
 STRATIFIER = Stratifier.periodic(3) * Stratifier.series()
@@ -352,3 +353,174 @@ def test_numbers_of_an_update_are_not_in_half_precision():
         ).fit(network, wave_windows(torch.float32))
         found.append(network.weight.detach())
     torch.testing.assert_close(*found, rtol=2e-3, atol=2e-4)
+
+
+class Changeable(TinyNetwork):
+    """A network with attributes of every kind that a callback may change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(0.5)
+        self.number = 1.0
+        self.numbers = [1.0]
+        self.tensor = torch.ones((), dtype=torch.float64)
+        self.register_buffer("buffer", torch.ones((), dtype=torch.float64))
+        self.frozen = nn.Parameter(self.tensor.clone(), requires_grad=False)
+
+    def loss(self, past_target, future_target):
+        factor = self.number * self.numbers[0] * self.tensor * self.buffer * self.frozen
+        return factor * super().loss(self.dropout(past_target), future_target)
+
+
+def replace_tensor(network, optimizer):
+    network.tensor = torch.full((), 0.1, dtype=torch.float64)
+
+
+def replace_buffer(network, optimizer):
+    network.buffer = torch.full((), 0.1, dtype=torch.float64)
+
+
+def fill_buffer(network, optimizer):
+    network.buffer.fill_(0.1)
+
+
+def change_number(network, optimizer):
+    network.number = 0.1
+
+
+def change_list(network, optimizer):
+    network.numbers = [0.1]
+
+
+def change_mode(network, optimizer):
+    network.dropout.eval()
+
+
+def replace_frozen_data(network, optimizer):
+    network.frozen.data = torch.full((), 0.1, dtype=torch.float64)
+
+
+def clear_state(network, optimizer):
+    optimizer.state.clear()
+
+
+def replace_moments(network, optimizer):
+    for state in optimizer.state.values():
+        state["exp_avg"] = torch.zeros_like(state["exp_avg"])
+
+
+class ChangeAfterALoop(pl.Callback):
+    def __init__(self, change) -> None:
+        self.change = change
+
+    def on_train_batch_end(self, trainer, pl_module, *_):
+        if trainer.global_step == 21:  # three outer loops
+            self.change(pl_module.losses.network, trainer.optimizers[0])
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.filterwarnings("ignore:.*is trained without compilation from step 21")
+@pytest.mark.parametrize("method", ["plain", "scott"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(replace_tensor, replace_buffer, fill_buffer, change_number, change_list),
+        *(change_mode, replace_frozen_data, clear_state, replace_moments),
+    ],
+)
+def test_changes_by_callbacks_have_the_effect_they_have_on_eager_steps(change, method):
+    found = []
+    for compiled in (True, False):
+        torch.manual_seed(0)
+        network = Changeable().double()
+        kwargs = {**QUIET, "callbacks": [ChangeAfterALoop(change)]}
+        one = trainer(
+            **{"optimizer": "adam", "method": method, "compile": compiled},
+            **{"gamma": None, "num_batches_per_epoch": 42, "trainer_kwargs": kwargs},
+        )
+        one.fit(network, wave_windows())
+        found.append([p.detach() for p in network.parameters()])
+    torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-11)
+
+
+class SetMomentum(pl.Callback):
+    def on_train_batch_end(self, trainer, pl_module, *_):
+        trainer.optimizers[0].param_groups[0]["momentum"] = 0.9
+
+
+@pytest.mark.usefixtures("traced")
+def test_options_that_compiled_steps_do_not_contain_are_refused():
+    kwargs = {**QUIET, "callbacks": [SetMomentum()]}
+    with pytest.raises(ModelError, match="momentum=0.9 of the optimizer was set"):
+        fit(trainer(optimizer="sgd", compile=True, trainer_kwargs=kwargs))
+
+
+@pytest.mark.usefixtures("traced")
+def test_sampled_outputs_are_those_of_eager_steps(monkeypatch):
+    monkeypatch.setattr("pts_scott.training.runner.STEPS_TOGETHER", 100)
+    one, other = (
+        trainer(method="plain", output="sampled", compile=c, num_batches_per_epoch=100)
+        for c in (True, False)
+    )
+    assert_equal_runs(one, other)
+
+
+@pytest.mark.usefixtures("traced")
+def test_steps_without_anchor_are_grouped_by_a_hundred(monkeypatch):
+    monkeypatch.setattr("pts_scott.training.runner.STEPS_TOGETHER", 100)
+    one = trainer(method="plain", compile=True, num_batches_per_epoch=250)
+    fit(one)
+    assert one.history["step"].tolist() == [100, 200, 250]
+
+
+class TwoNames(TinyNetwork):
+    """A changing buffer that is registered twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("level", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("same", self.level)
+
+    def loss(self, past_target, future_target):
+        losses = super().loss(past_target - self.same, future_target)
+        if self.training:
+            self.level.lerp_(past_target.mean().detach(), 0.1)
+        return losses
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("method", ["plain", "scott"])
+def test_buffers_with_two_names_are_one(method):
+    found = []
+    for compiled in (True, False):
+        torch.manual_seed(0)
+        network = TwoNames()
+        network = network.double()
+        network.same = network.level
+        settings = {"method": method, "optimizer": "adam", "gamma": None}
+        trainer(compile=compiled, **settings).fit(network, wave_windows())
+        found.append([p.detach() for p in network.parameters()])
+    torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("types", [(torch.float64, torch.float32)])
+def test_weights_have_the_type_for_which_steps_are_compiled(types):
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Parameter(weight(4, 6).to(types[0]))
+            self.second = nn.Parameter(weight(2, 4).to(types[1]))
+
+        def loss(self, past_target, future_target):
+            hidden = past_target.to(types[0]) @ self.first.T
+            forecast = hidden.to(types[1]) @ self.second.T
+            return (forecast - future_target).square().mean(1)
+
+    found = []
+    for compiled in (True, False):
+        network = Mixed()
+        one = trainer(method="stratified", batch_size=9, compile=compiled)
+        one.fit(network, wave_windows(torch.float32))
+        found.append([p.detach() for p in network.parameters()])
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)

@@ -34,7 +34,7 @@ def noise_changed_in_place(x):
 )
 def test_second_pass_draws_what_the_first_drew(noise):
     x, y = torch.ones(1000), torch.full((1000,), 3.0)
-    graph = trace(lambda x, y: (noise(x), noise(y)), [x, y], nn.Module())
+    graph, _ = trace(lambda x, y: (noise(x), noise(y)), [x, y], nn.Module())
     draws = lift_random_numbers(graph, has_two_passes=True)
     torch.manual_seed(0)
     first, second = graph(x, y, *[draw() for draw in draws])
@@ -54,7 +54,7 @@ def test_second_pass_draws_what_the_first_drew(noise):
 
 def test_numbers_keep_the_memory_layout_of_uncompiled_passes():
     x = torch.ones(30, 40).T  # dropout fills memory in its order, not in that of indices
-    graph = trace(lambda x: (noise_in_place(x),), [x], nn.Module())
+    graph, _ = trace(lambda x: (noise_in_place(x),), [x], nn.Module())
     draws = lift_random_numbers(graph, has_two_passes=False)
     torch.manual_seed(0)
     expected = noise_in_place(x)
@@ -63,7 +63,7 @@ def test_numbers_keep_the_memory_layout_of_uncompiled_passes():
 
 
 def test_numbers_that_depend_on_parameters_are_refused():
-    graph = trace(
+    graph, _ = trace(
         lambda x, y: (torch.bernoulli(x), torch.bernoulli(y)),
         [torch.rand(3), torch.rand(3)],
         nn.Module(),
@@ -72,8 +72,24 @@ def test_numbers_that_depend_on_parameters_are_refused():
         lift_random_numbers(graph, has_two_passes=False)
 
 
+def test_attention_without_dropout_is_not_random():
+    q = torch.randn(2, 4, 8, 16)
+    attend = nn.functional.scaled_dot_product_attention
+    graph, _ = trace(lambda q: (attend(q, q, q),), [q], nn.Module())
+    assert lift_random_numbers(graph, has_two_passes=False) == []
+
+
+def test_generators_of_the_network_are_refused():
+    generator = torch.Generator()
+    graph, _ = trace(
+        lambda x: (x + torch.rand(3, generator=generator),), [torch.ones(3)], nn.Module()
+    )
+    with pytest.raises(CompilationError, match="of its own"):
+        lift_constants(graph)
+
+
 def test_passes_that_draw_different_numbers_are_refused():
-    graph = trace(
+    graph, _ = trace(
         lambda x: (torch.rand_like(x), torch.randn_like(x)), [torch.ones(3)], nn.Module()
     )
     with pytest.raises(CompilationError, match="different random numbers"):
@@ -82,7 +98,9 @@ def test_passes_that_draw_different_numbers_are_refused():
 
 def test_constants_become_arguments_and_are_not_copied():
     table = torch.arange(5.0)
-    graph = trace(lambda i: (table[i] + table.sum(),), [torch.tensor([1])], nn.Module())
+    graph, _ = trace(
+        lambda i: (table[i] + table.sum(),), [torch.tensor([1])], nn.Module()
+    )
     constants = lift_constants(graph)
     assert [c.data_ptr() for c in constants] == [table.data_ptr()]
     table.add_(1.0)
@@ -117,7 +135,7 @@ def test_fused_lstm_equals_autograd(options):
     torch.manual_seed(0)
     layer = nn.LSTM(3, 5, **options)
     gradient, arguments = recurrent_gradient(layer, torch.randn(4, 6, 3))
-    graph = trace(gradient, arguments, layer)
+    graph, _ = trace(gradient, arguments, layer)
     keep_fused_lstm(graph)
     names = {str(node.target) for node in graph.graph.nodes}
     assert "pts_scott.lstm_layer.default" in names

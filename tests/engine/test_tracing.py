@@ -20,7 +20,7 @@ def test_backward_pass_is_part_of_the_graph():
             return torch.autograd.grad(layer(leaf).square().sum(), (leaf,))
 
     x = torch.randn(4, 3)
-    graph = trace(gradient, [x], layer)
+    graph, _ = trace(gradient, [x], layer)
     other = torch.randn(4, 3)
     torch.testing.assert_close(graph(other), gradient(other))
 
@@ -34,7 +34,7 @@ def test_arguments_and_parameters_are_not_changed():
         x.add_(1.0)
         return (x,)
 
-    graph = trace(step, [x, layer.weight], layer)
+    graph, _ = trace(step, [x, layer.weight], layer)
     assert torch.equal(x, torch.zeros(3))
     assert torch.equal(layer.weight, before)
     with torch.no_grad():
@@ -53,7 +53,23 @@ def test_python_may_read_values_that_are_the_same_in_every_call():
         return (x,)
 
     x = torch.randn(2, 3)
-    assert torch.equal(trace(causal, [x], module)(x)[0], x @ module.mask)
+    graph, read = trace(causal, [x], module)
+    assert torch.equal(graph(x)[0], x @ module.mask)
+    assert [tensor is module.mask for tensor in read] == [True]
+
+
+def drawn_into_a_part():
+    numbers = torch.zeros(2)
+    numbers[:1].uniform_()
+    return numbers.sum() > 0.5
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_single_numbers_are_read_whatever_their_shape(shape):
+    module = nn.Module()
+    module.register_buffer("flag", torch.zeros(shape))
+    graph, _ = trace(lambda x: (x if module.flag else -x,), [torch.ones(2)], module)
+    assert torch.equal(graph(torch.ones(2))[0], -torch.ones(2))
 
 
 @pytest.mark.parametrize(
@@ -63,6 +79,7 @@ def test_python_may_read_values_that_are_the_same_in_every_call():
         lambda x: x * float(x.mean()),
         lambda x: x * x.sum().item(),
         lambda x: x + int(torch.rand(()) > 0.5),
+        lambda x: x + int(drawn_into_a_part()),
     ],
 )
 def test_python_that_depends_on_arguments_or_random_numbers_is_refused(read):
@@ -77,7 +94,8 @@ def test_distributions_are_not_checked_while_tracing():
         return (Normal(x, x.exp()).log_prob(x),)
 
     x = torch.randn(3)
-    torch.testing.assert_close(trace(loss, [x], nn.Module())(x), loss(x))
+    graph, _ = trace(loss, [x], nn.Module())
+    torch.testing.assert_close(graph(x), loss(x))
     assert Distribution._validate_args is before
 
 
@@ -85,10 +103,15 @@ def test_tensors_of_the_trace_do_not_stay_in_the_network():
     class Keeps(nn.Module):
         last = None
 
+        def __init__(self):
+            super().__init__()
+            self.table = {}
+
         def forward(self, x):
-            self.last = 2 * x
+            self.last = self.table[len(x)] = 2 * x
             return (self.last,)
 
     module = Keeps()
     trace(module, [torch.ones(3)], module)
     assert module.last is None
+    assert module.table == {}
