@@ -87,6 +87,18 @@ def benchmark(session: nox.Session, backend: str) -> None:
 
 
 @nox.session
+@nox.parametrize("backend", BACKENDS, ids=BACKENDS)
+def libraries(session: nox.Session, backend: str) -> None:
+    """Compare every model with other training loops: the tables of docs/speed.md."""
+    if backend == "gluonts":  # their own constraints differ from those of the tests
+        others = ("autogluon.timeseries==1.6.*", "neuralforecast==3.*")
+        session.install("torch==2.13.0", package(backend), *others)
+    else:
+        install(session, backend)
+    session.run("python", "benchmarks/libraries.py", *session.posargs, env=ONE_THREAD)
+
+
+@nox.session
 def demo(session: nox.Session) -> None:
     """Compare SCott with plain SGD on the paper's synthetic data: a table and a plot."""
     install(session, "gluonts")
