@@ -92,8 +92,7 @@ class EagerEngine(BaseEngine):
         return self._weighted(sample)
 
     def _anchor_direction(self, sample: Sample, anchored: Anchored) -> Direction:
-        # A copy, because an update may be clipped in place.
-        v = tuple(tensor.clone() for tensor in anchored.anchor)
+        v = self.gradients.start_direction(anchored.anchor)
         return Direction(sample, Update(v, anchored.loss), self.largest)
 
     def _direction(

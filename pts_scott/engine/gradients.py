@@ -122,6 +122,20 @@ class Gradients:
         pair = self._autograd_pair if self._function is None else self._compiled_pair
         return Update(*pair(snapshot, anchor, coefficient, batch, weights))
 
+    def start_direction(self, anchor: Tensors | None) -> Tensors:
+        """Return v as a copy of the anchor, or as zeros, in the same place in every step.
+
+        Both passes accumulate into it: large networks need no memory for two more
+        gradients, and no time to allocate it.
+        """
+        if not self._direction:
+            self._direction = tuple(torch.empty_like(p.detach()) for p in self.parameters)
+        if anchor is None:
+            torch._foreach_zero_(self._direction)
+        else:
+            torch._foreach_copy_(self._direction, anchor)
+        return self._direction
+
     def equal_weights(self, batch: Batch) -> Tensor:
         """Return 1/M for each of the M windows of a mini-batch."""
         size, device = batch_size(batch), next(iter(batch.values())).device
@@ -160,14 +174,7 @@ class Gradients:
         batch: Batch,
         weights: Tensor,
     ) -> tuple[Tensors, Tensor]:
-        # Both passes accumulate into v, which starts as the anchor: large networks need
-        # no memory for two more gradients, and no time to allocate it.
-        if not self._direction:
-            self._direction = tuple(torch.empty_like(p.detach()) for p in self.parameters)
-        if anchor is None:
-            torch._foreach_zero_(self._direction)
-        else:
-            torch._foreach_copy_(self._direction, anchor)
+        self.start_direction(anchor)
         scale = self.scale
         if c * scale != 1.0:
             torch._foreach_mul_(self._direction, c * scale)

@@ -275,7 +275,14 @@ def test_large_networks_are_restored_after_a_rolled_back_loop(monkeypatch, optim
 # -- compiled steps and accelerators ------------------------------------------------
 
 
+@pytest.fixture
+def loops_of_inner_steps(monkeypatch):
+    """Give compiled steps without an anchor outer loops of K steps."""
+    monkeypatch.setattr("pts_scott.training.runner.STEPS_TOGETHER", 1)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("loops_of_inner_steps")
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
 @pytest.mark.parametrize("method", ["scott", "plain"])
 def test_compiled_loops_of_one_step_skip_the_same_steps_as_eager_ones(method, optimizer):
@@ -296,6 +303,7 @@ def test_compiled_loops_of_one_step_skip_the_same_steps_as_eager_ones(method, op
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("loops_of_inner_steps")
 @pytest.mark.parametrize("kind", ["loss", "gradient"])
 @pytest.mark.parametrize("method", ["scott", "plain"])
 def test_fault_in_a_compiled_loop_rolls_it_back_completely(method, kind):
