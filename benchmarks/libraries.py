@@ -31,7 +31,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 # Seconds of compilation are those of a first run, unless a cache is given.
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp(prefix="compiled-"))
@@ -80,18 +80,20 @@ AUTOGLUON = {
 
 
 class Ticks(pl.Callback):
-    """Records when each step ends."""
+    """Records when each step ends, also in copies of this object."""
+
+    recorded: ClassVar[list[float]] = []
 
     def __init__(self) -> None:
-        self.times: list[float] = []
+        self.recorded.clear()
 
     def on_train_batch_end(self, *_: Any) -> None:
         """Record the time."""
-        self.times.append(time.perf_counter())
+        self.recorded.append(time.perf_counter())
 
     def seconds_per_step(self) -> float:
         """Return the mean over the last three quarters of the steps."""
-        times = self.times[len(self.times) // 4 :]
+        times = self.recorded[len(self.recorded) // 4 :]
         return (times[-1] - times[0]) / (len(times) - 1)
 
 
