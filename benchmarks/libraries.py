@@ -392,6 +392,38 @@ def silently(run: Callable[[int], float], steps: int) -> float:
         return run(steps)
 
 
+#: Columns of the table for docs/speed.md, and how their cells are written.
+COLUMNS = {
+    "model": "{}",
+    "M": "{:.0f}",
+    "library, ms": "{:.2f}",
+    "cached, ms": "{:.2f}",
+    "AutoGluon, ms": "{:.2f}",
+    "neuralforecast, ms": "{:.2f}",
+    "eager, ms": "{:.2f}",
+    "compiled, ms": "{:.2f}",
+    "bare, ms per step": "{:.2f}",
+    "eager, times": "{:.1f} ×",
+    "compiled, times": "{:.1f} ×",
+    "with compilation, times": "{:.1f} ×",
+    "inner / 2 plain": "{:.2f}",
+    "compile s": "{:.0f}",
+    "again s": "{:.0f}",
+}
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """Return the rows as a table."""
+    lines = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
+    for row in rows:
+        cells = [
+            "–" if pd.isna(row.get(name)) else form.format(row[name])
+            for name, form in COLUMNS.items()
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Measure the given models, or all of them; print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -399,6 +431,7 @@ def main() -> None:
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[32, 256])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path, default=Path("benchmark-results"))
+    parser.add_argument("--markdown", action="store_true", help="print what was measured")
     options = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
@@ -407,6 +440,9 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     if path.exists():  # an interrupted run goes on
         rows = pd.read_csv(path).to_dict("records")
+    if options.markdown:
+        print(markdown(rows))
+        return
     done = {(row["model"], row["M"]) for row in rows}
     for size in options.batch_sizes:
         for name in options.models:
