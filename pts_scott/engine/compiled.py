@@ -99,7 +99,7 @@ class CompiledEngine(EagerEngine):
         self._numbers = tuple(_Number(first) for _ in self._rule.numbers(1, group))
         self._coefficient = _Number(first)
         self._loaded: Any = None
-        self._held: list[Tensor] = []
+        self._held: list[Tensor | None] = []
         self._state: State = ()
         self._optimizer_step = 0
         self._options: dict[str, Any] = {}
@@ -177,15 +177,18 @@ class CompiledEngine(EagerEngine):
             for parameter, count in zip(parameters, self._counter.unbind(), strict=True):
                 optimizer.state[parameter]["step"] = count
         self._loaded = optimizer.state
-        names = (*rule.state, *(["step"] if rule.counts else []))
-        self._held = [optimizer.state[p][name] for p in parameters for name in names]
+        self._held = self._own_state()
 
     def _is_current(self) -> bool:
         """Return whether the optimizer still holds the tensors that steps change."""
-        state = self.optimizer.state
-        names = (*self._rule.state, *(["step"] if self._rule.counts else []))
-        own = [state[p].get(name) for p in self.gradients.parameters for name in names]
+        own = self._own_state()
         return len(own) == len(self._held) and all(map(operator.is_, own, self._held))
+
+    def _own_state(self) -> list[Tensor | None]:
+        """Return what the optimizer holds for each parameter; None for what it lacks."""
+        state, rule = self.optimizer.state, self._rule
+        names = (*rule.state, "step") if rule.counts else rule.state
+        return [state[p].get(name) for p in self.gradients.parameters for name in names]
 
     def reread_step(self) -> None:
         if self._rule.counts:

@@ -71,7 +71,8 @@ def why_uncompilable(
     memory = [p.data_ptr() for p in losses.trainable().values() if p.numel()]
     if len({*memory}) < len(memory):
         return "has parameters that share their memory"
-    if any(not keeps_fused_kernel(m) for m in losses.modules() if is_recurrent(m)):
+    recurrent = [m for m in losses.modules() if isinstance(m, nn.RNNBase)]
+    if not all(map(keeps_fused_kernel, recurrent)):
         return (
             "has recurrent layers that only the CPU's LSTM in single precision would "
             "make faster"
@@ -88,11 +89,6 @@ def why_uncompilable(
     if after != before:
         return "changes its own attributes in training"
     return None
-
-
-def is_recurrent(module: nn.Module) -> bool:
-    """Return whether a module is one of torch's recurrent layers."""
-    return isinstance(module, nn.RNNBase)
 
 
 def keeps_fused_kernel(layer: nn.Module) -> bool:
