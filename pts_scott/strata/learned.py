@@ -91,6 +91,8 @@ class Learned(Policy):
     def fit_gradients(
         self, windows: WindowIndex, numbers: np.ndarray, sketches: np.ndarray
     ) -> Policy:
+        if not self.needs_gradients:
+            return self
         make_tree = tree_class()
         features = self.features_of(windows)
         members, _ = windows.rows(numbers)
@@ -121,7 +123,7 @@ class Learned(Policy):
         return [{**self._plain_arguments(), "series": series}]
 
     def with_learned(self, state: list[dict[str, Any]]) -> Policy:
-        if not state:  # this policy was fitted before, and learned nothing new
+        if not self.needs_gradients:
             return self
         (arguments,) = state
         table = arguments["series"]

@@ -8,6 +8,7 @@ the same codes for all windows at once.
 from __future__ import annotations
 
 import abc
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -163,10 +164,10 @@ class Product(Policy):
         return [state for factor in self._factors for state in factor.learned_state()]
 
     def with_learned(self, state: list[dict[str, Any]]) -> Policy:
-        rest = list(state)
+        rest = iter(state)
         factors = []
         for factor in self._factors:
-            own = [rest.pop(0)] if factor.needs_gradients else []
+            own = list(itertools.islice(rest, len(factor.learned_state())))
             factors.append(factor.with_learned(own))
         return Product(factors)
 

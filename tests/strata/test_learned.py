@@ -152,6 +152,21 @@ def test_product_with_a_learned_policy_is_fitted_and_restored(index, numbers):
     )
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_fitted_factor_of_a_product_stays_as_it_is(index, numbers, fitted, swapped):
+    factors = [fitted, Stratifier.learned(4)]
+    product = factors[1] * factors[0] if swapped else factors[0] * factors[1]
+    done = product.fit_gradients(index, numbers, planted(index, numbers, seed=7))
+    kept, learned = done.factors()[::-1] if swapped else done.factors()
+    assert kept is fitted
+    assert learned.strata == 4
+    again = product.with_learned(done.learned_state())
+    everything = np.arange(len(index))
+    for factor, restored in zip(done.factors(), again.factors(), strict=True):
+        found = restored.codes_at(index, everything)
+        assert np.array_equal(found, factor.codes_at(index, everything))
+
+
 def test_labels_say_what_windows_have_in_common(index, fitted):
     strata = fitted.stratify(index)
     labels = strata.labels(range(len(strata)))
