@@ -85,8 +85,14 @@ class CompiledFunction:
 def compile_graph(graph: GraphModule, arguments: Sequence[Tensor]) -> Callable[..., Any]:
     """Compile a graph for arguments of such shapes and types."""
     # Imported here because it takes a second, and few runs are compiled.
+    from torch._guards import TracingContext, tracing
     from torch._inductor.compile_fx import compile_fx
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    with torch.no_grad():
-        run: Any = compile_fx(graph, list(arguments))
+    # Without an environment of shapes, the compiler does not use its cache on disk.
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    with torch.no_grad(), tracing(TracingContext(mode)):
+        examples = [mode.from_tensor(x, static_shapes=True) for x in arguments]
+        run: Any = compile_fx(graph, examples)
     return run  # type: ignore[no-any-return]

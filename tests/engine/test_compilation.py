@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import torch
 from helpers.odd_networks import Dropout, RunningLevel
 from helpers.training import TinyNetwork, fit_waves
 from torch import nn
+from torch._dynamo.utils import counters
+from torch._inductor.utils import fresh_cache
 
 from pts_scott.engine.compilation import CompiledFunction
 
@@ -106,3 +110,21 @@ def test_other_optimizers_use_the_same_compiled_gradient_twice(name):
 )
 def test_compiled_networks_with_randomness_or_buffers_equal_eager_ones(name, method):
     check_equal_to_eager(name, method)
+
+
+@pytest.mark.slow
+def test_a_second_compilation_is_read_from_the_cache_on_disk():
+    def check_compiled(seed: int) -> None:
+        function = CompiledFunction(lambda w, x: (2 * (x @ w).relu(),), nn.Module())
+        torch.manual_seed(seed)
+        w, x = torch.randn(5, 7), torch.randn(11, 5)
+        assert torch.allclose(function([w], x)[0], 2 * (x @ w).relu())
+
+    with fresh_cache():
+        before = Counter(counters["inductor"])
+        check_compiled(0)
+        torch._dynamo.reset()
+        check_compiled(1)
+        new = Counter(counters["inductor"]) - before
+    assert new["fxgraph_cache_miss"] == new["fxgraph_cache_hit"] == 1
+    assert not new["fxgraph_cache_bypass"]
