@@ -24,7 +24,7 @@ from pts_scott.engine.eager import EagerEngine, fits_one_pass
 from pts_scott.engine.gradients import Gradients
 from pts_scott.engine.rollback import Rollback
 from pts_scott.engine.tensors import clip_scale
-from pts_scott.engine.update_rules import CONSTANTS, RULES, unknown_options
+from pts_scott.engine.update_rules import RULES, VARYING, unknown_options
 from pts_scott.errors import ModelError
 from pts_scott.method.protocol import Counters, Sample, Step, Tensors
 
@@ -209,7 +209,9 @@ class CompiledEngine(EagerEngine):
     def _recompile_if_changed(self) -> None:
         """Recompile if a callback has changed an option that is compiled in."""
         group = self.optimizer.param_groups[0]
-        options = {k: v for k, v in group.items() if k in CONSTANTS}
+        options = {k: v for k, v in group.items() if k not in VARYING}
+        if options == self._options:
+            return
         unknown = unknown_options(self.optimizer)
         if unknown:
             raise ModelError(
@@ -217,12 +219,11 @@ class CompiledEngine(EagerEngine):
                 "training, which compiled steps do not contain. Pass it to the optimizer "
                 "from the start, or pass compile=False."
             )
-        if options != self._options:
-            self._options = options
-            losses = self.gradients.losses
-            self._single = CompiledFunction(self._single_step, losses)
-            self._pair = CompiledFunction(self._paired_step, losses, has_two_passes=True)
-            self._along_anchor = CompiledFunction(self._anchor_step, losses)
+        self._options = options
+        losses = self.gradients.losses
+        self._single = CompiledFunction(self._single_step, losses)
+        self._pair = CompiledFunction(self._paired_step, losses, has_two_passes=True)
+        self._along_anchor = CompiledFunction(self._anchor_step, losses)
 
     def _next_numbers(self) -> Tensors:
         """Return the numbers that the update of the next step needs."""

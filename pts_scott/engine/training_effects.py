@@ -74,8 +74,8 @@ def why_uncompilable(
     recurrent = [m for m in losses.modules() if isinstance(m, nn.RNNBase)]
     if not all(map(keeps_fused_kernel, recurrent)):
         return (
-            "has recurrent layers that only the CPU's LSTM in single precision would "
-            "make faster"
+            "has recurrent layers without a fused kernel (only LSTM layers have one, in "
+            "single precision on the CPU), which compilation would unroll"
         )
     before = compiled_attributes(losses.network)
     with (

@@ -89,12 +89,12 @@ RULES: dict[type[torch.optim.Optimizer], UpdateRule] = {
     torch.optim.Adagrad: UpdateRule(_adagrad, _adagrad_numbers, ("sum",)),
 }
 
-#: Options that are compiled into an update.
-CONSTANTS = ("weight_decay", "betas", "eps")
+#: Options that may differ from step to step; the others are compiled into an update.
+VARYING = {"params", "lr", "lr_decay", "initial_lr"}
 #: Options that the rules know; any other that is set belongs to another update.
-KNOWN = {"params", "lr", "lr_decay", *CONSTANTS}
+KNOWN = {*VARYING, "weight_decay", "betas", "eps"}
 #: Options that choose between implementations of the same update.
-INDIFFERENT = {"foreach", "fused", "capturable", "initial_lr"}
+INDIFFERENT = {"foreach", "fused", "capturable"}
 
 
 def global_hooks() -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ from pts_scott.engine.gradients import Update
 from pts_scott.engine.processes import (
     Processes,
     ProcessGroup,
+    broadcast,
     raise_on_lost_process,
 )
 from pts_scott.errors import ProcessError
@@ -50,6 +51,8 @@ def process_group_results() -> dict[str, Any]:
     windows = torch.arange(5)
     shard, weights = group.shard(windows, 0.1 * windows)
     own = torch.full((2, 2), 1.0 + rank)
+    memory = torch.arange(12.0) + 100 * rank
+    broadcast(memory.reshape(3, 4)[:, ::2])
     update = group.reduce(Update((own,), torch.tensor(0.5)))
     return {
         "is_first": group.is_first,
@@ -61,6 +64,7 @@ def process_group_results() -> dict[str, Any]:
         "seconds": group.seconds,
         "interrupted": group.interrupted,
         "sums": group.sums([1.0, rank]),
+        "memory": memory.tolist(),
         "gathered": group.gather(f"{rank} of {size}"),
     }
 
@@ -78,6 +82,10 @@ def test_process_group_shards_windows_and_sums_updates(tmp_path):
         assert found["interrupted"], "one of the processes was"
         assert found["sums"] == [2.0, 1.0]
         assert found["gathered"] == ["0 of 2", "1 of 2"]
+    # What lies between the values of a view is each process' own.
+    assert results[0]["memory"] == list(range(12))
+    expected = [n if n % 2 == 0 else n + 100 for n in range(12)]
+    assert results[1]["memory"] == expected
 
 
 @pytest.mark.parametrize(

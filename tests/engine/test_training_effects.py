@@ -75,12 +75,23 @@ class Recurrent(Linear):
         return super().loss(past_target, future_target) + hidden.square().mean((0, 2))
 
 
+class SharedMemory(Linear):
+    """Two parameters whose values are in the same place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.again = nn.Parameter(self.weight.detach())
+
+    def loss(self, past_target, future_target):
+        return super().loss(past_target, future_target) + self.again.square().sum()
+
+
 @pytest.mark.parametrize(
     ("network", "compiled"),
     [
         *((RunningLevel, True), (Dropout, True), (TiedWeight, True)),
         *((NumpyNoise, False), (PythonNoise, False), (ReplacedBuffer, False)),
-        *((KeptTensor, False), (Recurrent, False)),
+        *((KeptTensor, False), (Recurrent, False), (SharedMemory, False)),
     ],
 )
 def test_networks_whose_python_matters_in_every_step_are_not_compiled(
