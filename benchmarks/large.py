@@ -128,7 +128,7 @@ class Run(NamedTuple):
         strata = self.trainer.strata
         if strata is None:
             return UniformSampler(self.windows, BATCH, generator)
-        return AllocatedSampler(self.windows, strata, strata.weights, BATCH, generator)
+        return AllocatedSampler(strata, strata.weights, BATCH, generator)
 
 
 def train(path: Path, size: Size, options: dict[str, Any]) -> Run:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pts_scott.data.arrow import ArrowDataset
     from pts_scott.data.window_index import WindowIndex
     from pts_scott.errors import ScottError
+    from pts_scott.method.batch_sampler import StratifiedBatchSampler
     from pts_scott.models.diagnose import diagnose
     from pts_scott.models.paper_models import (
         LSTMEstimator,
@@ -34,6 +35,7 @@ __all__ = [
     "ScottTrainer",
     "SimpleFeedForwardEstimator",
     "Strata",
+    "StratifiedBatchSampler",
     "Stratifier",
     "VAREstimator",
     "WindowIndex",
@@ -53,6 +55,7 @@ _MODULES = {
     "ScottTrainer": "backends",
     "SimpleFeedForwardEstimator": "models.paper_models",
     "Strata": "strata.partition",
+    "StratifiedBatchSampler": "method.batch_sampler",
     "Stratifier": "strata.stratifier",
     "VAREstimator": "models.paper_models",
     "WindowIndex": "data.window_index",

@@ -19,7 +19,7 @@ from pts_scott._utils.arguments import one_of
 from pts_scott._utils.text import quote
 from pts_scott.errors import ArgumentError
 from pts_scott.method.labels import values_by_label
-from pts_scott.strata.partition import Strata
+from pts_scott.strata.partition import Partition
 
 #: None: what the method's paper says; a name; or the share of each stratum by its label.
 Allocation = str | Mapping[str, float] | None
@@ -63,7 +63,7 @@ def check_allocation(allocation: Any) -> Allocation:
 
 
 def shares_of(
-    allocation: str | Mapping[str, float], strata: Strata, spread: Tensor | None = None
+    allocation: str | Mapping[str, float], strata: Partition, spread: Tensor | None = None
 ) -> Tensor:
     """Return the share a_i of each stratum, in float64.
 
@@ -106,7 +106,7 @@ def spread_shares(weights: Tensor, spread: Tensor) -> Tensor:
     return (1 - PROPORTIONAL_PART) * wanted / total + PROPORTIONAL_PART * weights
 
 
-def _shares_by_label(table: Mapping[str, float], strata: Strata) -> Tensor:
+def _shares_by_label(table: Mapping[str, float], strata: Partition) -> Tensor:
     otherwise = "or its windows would never be drawn"
     values = values_by_label("allocation", "share", table, strata, otherwise)
     if len(table) < len(values):

@@ -7,11 +7,15 @@ from collections.abc import Mapping
 from pts_scott._utils.arguments import nearest
 from pts_scott._utils.text import quote, shorten
 from pts_scott.errors import ArgumentError
-from pts_scott.strata.partition import Strata
+from pts_scott.strata.partition import Partition
 
 
 def values_by_label(
-    argument: str, what: str, table: Mapping[str, float], strata: Strata, otherwise: str
+    argument: str,
+    what: str,
+    table: Mapping[str, float],
+    strata: Partition,
+    otherwise: str,
 ) -> list[float]:
     """Return the number of each stratum, in the order of the strata.
 

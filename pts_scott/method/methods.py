@@ -109,9 +109,7 @@ class Method:
             return UniformSampler(self.windows, size, generator)
         everything = Single().stratify(self.windows)
         places = ReshuffledPlaces(everything, generator)
-        return AllocatedSampler(
-            self.windows, everything, everything.weights, size, generator, places
-        )
+        return AllocatedSampler(everything, everything.weights, size, generator, places)
 
     def make_anchor_sampler(self) -> Sampler:
         """Create the sampler of anchors, for methods that use them."""
@@ -134,9 +132,7 @@ class Method:
         if shares is None:
             shares = shares_of(allocation, strata)
         places = None if replacement else ReshuffledPlaces(strata, generator)
-        return AllocatedSampler(
-            windows, strata, shares, size, generator, places, self._order
-        )
+        return AllocatedSampler(strata, shares, size, generator, places, self._order)
 
     def _for_objective(self, sampler: Sampler) -> Sampler:
         if self._objective is None:

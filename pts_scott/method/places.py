@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pts_scott._utils.rng import draw_integers
-from pts_scott.strata.partition import Strata
+from pts_scott.strata.partition import Partition
 
 
 class Places(Protocol):
@@ -31,7 +31,7 @@ class Places(Protocol):
 class UniformPlaces:
     """Uniform positions, with replacement."""
 
-    def __init__(self, strata: Strata, generator: torch.Generator) -> None:
+    def __init__(self, strata: Partition, generator: torch.Generator) -> None:
         self._sizes, self._generator = strata.sizes, generator
 
     def draw(self, strata: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class ReshuffledPlaces:
         set to that of another process.
     """
 
-    def __init__(self, strata: Strata, generator: torch.Generator) -> None:
+    def __init__(self, strata: Partition, generator: torch.Generator) -> None:
         self._sizes = strata.sizes.cpu()
         self._counts = torch.zeros_like(self._sizes)
         self._generator = generator

@@ -11,7 +11,7 @@ from pts_scott._utils.rng import draw_device
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.method.places import Places, UniformPlaces
 from pts_scott.method.protocol import Sample
-from pts_scott.strata.partition import Strata
+from pts_scott.strata.partition import Partition, Strata
 
 DRAWN_AHEAD = 4096  # windows that are drawn together
 #: Consecutive samples that are stratified together, about as many as momentum averages.
@@ -177,8 +177,8 @@ class AllocatedSampler:
 
     Parameters
     ----------
-    windows, strata
-        The index, and its partition.
+    strata
+        The partition.
     shares
         a_i, positive, with sum 1.
     size
@@ -196,8 +196,7 @@ class AllocatedSampler:
 
     def __init__(
         self,
-        windows: WindowIndex,
-        strata: Strata,
+        strata: Partition,
         shares: Tensor,
         size: int,
         generator: torch.Generator,
@@ -213,7 +212,7 @@ class AllocatedSampler:
         self._order = order.to(device)
         self._ends = shares[order.to(shares.device)].cumsum(0)[:-1].to(draws_on)
         weights = strata.weights / (size * shares)
-        self._weights = weights.to(uniform_weights(windows, 0))
+        self._weights = weights.to(device, strata.dtype)
         self._slots = torch.arange(size, dtype=torch.float64, device=draws_on)
         self._blocks = max(1, DRAWN_AHEAD // (SAMPLES_TOGETHER * size))
         self._places = places or UniformPlaces(strata, generator)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,48 @@ from pts_scott.strata.sorted_windows import ListOrder, WindowOrder, sort_windows
 
 if TYPE_CHECKING:
     from pts_scott.strata.policy import Policy
+
+
+class Partition(Protocol):
+    """What samplers need to know of strata: items, sorted by stratum."""
+
+    @property
+    def stratifier(self) -> Any:
+        """What made the strata, for messages."""
+        ...
+
+    @property
+    def sizes(self) -> Tensor:
+        """Items per stratum."""
+        ...
+
+    @property
+    def sorted(self) -> WindowOrder:
+        """All items in the order of their strata."""
+        ...
+
+    @property
+    def weights(self) -> Tensor:
+        """The share of all items that each stratum has, in float64."""
+        ...
+
+    @property
+    def starts(self) -> Tensor:
+        """The position in the order at which each stratum begins."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type in which losses are weighted."""
+        ...
+
+    def __len__(self) -> int:
+        """Return the number of strata."""
+        ...
+
+    def labels(self, strata: Sequence[int]) -> list[str]:
+        """Return readable labels of strata."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -100,6 +142,11 @@ class Strata:
         """w_i = |D_i| / |D|, in float64."""
         sizes = self.sizes.cpu() if self.sizes.device.type == "mps" else self.sizes
         return sizes.double() / sizes.sum()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the series, in which losses are weighted."""
+        return self.index.series.dtype
 
     @cached_property
     def starts(self) -> Tensor:

@@ -108,9 +108,7 @@ def reference_path(
 
     # Uniform until the first measurement, and drawn as a partition with one stratum.
     everything = Single().stratify(windows)
-    automatic = AllocatedSampler(
-        windows, everything, everything.weights, BATCH, generators.anchor
-    )
+    automatic = AllocatedSampler(everything, everything.weights, BATCH, generators.anchor)
     samples = {
         "auto": lambda: [(1.0, automatic.draw().windows.tolist())],
         "scott": draw_stratified,

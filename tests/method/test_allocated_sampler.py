@@ -66,7 +66,7 @@ def test_samples_are_unbiased_and_have_the_variance_of_the_formula(
     shares = shares_of(allocation, strata, spread)
     order = torch.randperm(len(strata), generator=generator(3))
     places = None if replacement else ReshuffledPlaces(strata, generator(4))
-    sampler = AllocatedSampler(windows, strata, shares, size, generator(5), places, order)
+    sampler = AllocatedSampler(strata, shares, size, generator(5), places, order)
     found = torch.stack(
         [
             (sample.weights.double()[:, None] * gradients[sample.windows]).sum(dim=0)
@@ -93,7 +93,7 @@ def test_strata_get_their_shares_up_to_rounding(size, windows):
     strata = Stratifier.calendar("hour").stratify(windows)
     shares = torch.rand(len(strata), generator=generator(), dtype=torch.float64) + 0.01
     shares /= shares.sum()
-    sampler = AllocatedSampler(windows, strata, shares, size, generator())
+    sampler = AllocatedSampler(strata, shares, size, generator())
     for _ in range(50):
         members = strata.members(sampler.draw().windows.numpy())
         counts = np.bincount(members, minlength=len(strata))
@@ -105,7 +105,7 @@ def test_strata_get_their_shares_up_to_rounding(size, windows):
 def test_consecutive_samples_are_stratified_together(size, windows):
     strata = Stratifier.calendar("hour").stratify(windows)
     shares = strata.weights
-    sampler = AllocatedSampler(windows, strata, shares, size, generator())
+    sampler = AllocatedSampler(strata, shares, size, generator())
     for _ in range(20):
         drawn = [sampler.draw().windows for _ in range(SAMPLES_TOGETHER)]
         members = strata.members(torch.cat(drawn).numpy())
@@ -116,7 +116,7 @@ def test_consecutive_samples_are_stratified_together(size, windows):
 
 def test_samples_of_a_block_come_in_random_order(windows):
     strata = Stratifier.series().stratify(windows)
-    sampler = AllocatedSampler(windows, strata, strata.weights, 1, generator())
+    sampler = AllocatedSampler(strata, strata.weights, 1, generator())
     orders = {
         tuple(
             int(strata.members(sampler.draw().windows.numpy())[0])
@@ -143,7 +143,7 @@ def test_equal_shares_of_b_windows_per_stratum_are_the_papers_draws(windows):
 def test_other_equal_samples_have_b_windows_per_stratum_where_they_fit(windows):
     strata = Stratifier.calendar("hour").stratify(windows)
     shares = shares_of("equal", strata)
-    sampler = AllocatedSampler(windows, strata, shares, 3 * len(strata), generator())
+    sampler = AllocatedSampler(strata, shares, 3 * len(strata), generator())
     counts = np.bincount(strata.members(sampler.draw().windows.numpy()))
     assert counts.tolist() == [3] * len(strata)
 
@@ -151,7 +151,7 @@ def test_other_equal_samples_have_b_windows_per_stratum_where_they_fit(windows):
 def test_weights_are_those_of_the_strata(windows):
     strata = Stratifier.series().stratify(windows)
     shares = spread_shares(strata.weights, torch.tensor([1.0, 4.0, 2.0]))
-    sample = AllocatedSampler(windows, strata, shares, 10, generator()).draw()
+    sample = AllocatedSampler(strata, shares, 10, generator()).draw()
     members = strata.members(sample.windows.numpy())
     expected = (strata.weights / (10 * shares))[members]
     torch.testing.assert_close(sample.weights.double(), expected, rtol=1e-6, atol=0)
@@ -161,7 +161,7 @@ def test_each_window_of_a_stratum_comes_once_before_any_comes_again(windows):
     strata = Stratifier.series().stratify(windows)
     places = ReshuffledPlaces(strata, generator())
     shares = strata.weights
-    sampler = AllocatedSampler(windows, strata, shares, 5, generator(1), places)
+    sampler = AllocatedSampler(strata, shares, 5, generator(1), places)
     seen: dict[int, list[int]] = {i: [] for i in range(len(strata))}
     for _ in range(100):
         drawn = sampler.draw().windows.numpy()
@@ -205,7 +205,7 @@ def test_samplers_continue_from_a_saved_state(replacement, windows):
 
 def test_a_sample_that_was_put_back_comes_next(windows):
     strata = Stratifier.series().stratify(windows)
-    sampler = AllocatedSampler(windows, strata, strata.weights, 4, generator())
+    sampler = AllocatedSampler(strata, strata.weights, 4, generator())
     sample = sampler.draw()
     sampler.put_back(sample)
     assert sampler.draw() is sample
