@@ -9,9 +9,11 @@ if TYPE_CHECKING:
     from pts_scott.backends import ScottTrainer
     from pts_scott.data.arrow import ArrowDataset
     from pts_scott.data.window_index import WindowIndex
+    from pts_scott.datasets.catalogue import load
     from pts_scott.errors import ScottError
     from pts_scott.method.batch_sampler import StratifiedBatchSampler
     from pts_scott.models.diagnose import diagnose
+    from pts_scott.models.forecasts import forecast_frame
     from pts_scott.models.paper_models import (
         LSTMEstimator,
         NBEATSEstimator,
@@ -40,6 +42,8 @@ __all__ = [
     "VAREstimator",
     "WindowIndex",
     "diagnose",
+    "forecast_frame",
+    "load",
     "load_predictor",
     "with_scott",
 ]
@@ -60,6 +64,8 @@ _MODULES = {
     "VAREstimator": "models.paper_models",
     "WindowIndex": "data.window_index",
     "diagnose": "models.diagnose",
+    "forecast_frame": "models.forecasts",
+    "load": "datasets.catalogue",
     "load_predictor": "models.predictors",
     "with_scott": "models.with_scott",
 }

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from pts_scott._utils.text import one_line, quote, shorten
 from pts_scott.datasets.columns import Columns
 from pts_scott.datasets.downloads import download
 from pts_scott.datasets.entries import series_from_entries
+from pts_scott.datasets.features import Features, with_static
 from pts_scott.datasets.known import FOLDER_VARIABLE, KNOWN, KnownDataset, data_folder
 from pts_scott.datasets.raw_series import RawSeries
 from pts_scott.datasets.readers import read_file, suffix_of
@@ -45,13 +46,16 @@ SYNTHETIC = "synthetic"
 
 
 def load(
-    name: str | Path | pd.DataFrame | Iterable[Mapping[str, Any]],
+    name: str | Path | pd.DataFrame | pd.Series | Iterable[Mapping[str, Any]],
     *,
     start: Any = None,
     freq: Any = None,
     timestamp: str | None = None,
     item_id: str | None = None,
     target: str | None = None,
+    known: Sequence[str] = (),
+    past: Sequence[str] = (),
+    static: pd.DataFrame | None = None,
     constant: str = "error",
     seed: int = 0,
     folder: str | Path | None = None,
@@ -62,20 +66,28 @@ def load(
     ----------
     name
         A name that ``available`` lists; a file in ``.txt``, ``.csv`` (both also ``.gz``)
-        or ``.parquet``; a DataFrame; or a GluonTS dataset.
+        or ``.parquet``; a DataFrame or Series with timestamps, e.g. one of AutoGluon or
+        Nixtla; or a GluonTS dataset. Rows may be in any order.
     start, freq
         First step and frequency. Without ``start`` a table has timestamps, from which
         ``freq`` is inferred unless given; with it the file has neither header nor
         timestamps, but one row per step and one column per series.
     timestamp
         Column of the timestamps: by default "timestamp", "date", "ds" or "time", or else
-        the first.
+        the only one with dates, or the first.
     item_id
         Column that names the series of a table in long form: by default "item_id" or
         "unique_id"; if there is none, every other column with a name is a series.
     target
         Column of the values in long form: by default "target", "y" or "value". In wide
         form, the only column to read.
+    known, past
+        Columns with features of each step: known in advance, such as a price or a
+        holiday, or only when the step has passed. Rows without a target at the end of a
+        series have known features of the steps to forecast.
+    static
+        Features of each series: a DataFrame with their names in a column "item_id" or
+        "unique_id", or in the index. By default that of AutoGluon's data frames.
     constant
         What to do with series of a single value: "error", "drop" or "keep".
     seed
@@ -89,7 +101,9 @@ def load(
     DatasetNotFoundError, FileLayoutError, ConstantSeriesError, FrequencyError, DataError
     """
     one_of("constant", constant, CONSTANT)
-    columns = Columns(timestamp, item_id, target)
+    columns = Columns(
+        timestamp, item_id, target, _names("known", known), _names("past", past)
+    )
     if isinstance(name, str) and (name == SYNTHETIC or name in KNOWN):
         columns.reject(f"{name} is known by name")
         if start is not None or freq is not None:
@@ -98,15 +112,52 @@ def load(
     elif isinstance(name, str | Path):
         path = _path(name)
         raw = read_file(path, start, freq, columns)
-        data = _from_table(path.name.removesuffix(suffix_of(path) or ""), raw)
-    elif isinstance(name, pd.DataFrame):
-        data = _from_table("data", series_from_frame(name, start, freq, columns))
+        data = _from_table(path.name.removesuffix(suffix_of(path) or ""), raw, columns)
+    elif isinstance(name, pd.DataFrame | pd.Series):
+        frame = name
+        if isinstance(name, pd.Series):
+            frame = name.to_frame("target" if name.name is None else name.name)
+        data = _from_table(
+            "data", series_from_frame(frame, start, freq, columns), columns
+        )
     else:
         columns.reject("a dataset has entries, not columns")
         if start is not None:
             raise ArgumentError("the entries of a dataset have a start; omit start=.")
         data = SeriesData.from_raw("data", series_from_entries(name, freq))
+    if static is None:
+        static = getattr(name, "static_features", None)  # of AutoGluon's data frames
+    if static is not None:
+        both = with_static(data.features or Features(), static, data.item_ids)
+        data = replace(data, features=both)
     return _without_constant(data, constant)
+
+
+def as_dataset(data: Any, freq: Any = None, horizon: int = 0) -> Any:
+    """Return what an estimator or a predictor takes: a GluonTS dataset.
+
+    Parameters
+    ----------
+    data
+        A DataFrame or Series, read as `load` reads it; what `load` returned; or a
+        dataset, which is returned as it is.
+    freq
+        Frequency of the series of a DataFrame; inferred by default.
+    horizon
+        Steps after the targets for which features have to be known.
+    """
+    if isinstance(data, pd.DataFrame | pd.Series):
+        data = load(data, freq=freq, constant="keep")
+    return data.dataset(horizon) if isinstance(data, SeriesData) else data
+
+
+def _names(argument: str, given: Any) -> tuple[str, ...]:
+    """Return column names given as a sequence of them."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ArgumentError(
+            f"{argument}={given!r}: expected a list of columns, e.g. ['price']."
+        )
+    return tuple(str(name) for name in given)
 
 
 def available(folder: str | Path | None = None) -> pd.DataFrame:
@@ -186,18 +237,22 @@ def _path(name: str | Path) -> Path:
     )
 
 
-def _from_table(name: str, raw: RawSeries) -> SeriesData:
-    """Name the series of a table, and warn about columns that were not read."""
-    if not raw.unread:
-        return SeriesData.from_raw(name, raw)
-    note = f"Columns that were not read: {shorten(raw.unread)}."
-    warnings.warn(
-        f"{note} {name} is read as one target per series; pass other features to an "
-        "estimator in a GluonTS dataset.",
-        ScottWarning,
-        stacklevel=3,
-    )
-    return SeriesData.from_raw(name, raw, note)
+def _from_table(name: str, raw: RawSeries, columns: Columns) -> SeriesData:
+    """Name the series of a table, and warn about what was not read, or sorted."""
+    notes = list(raw.remarks)
+    if raw.unread:
+        notes.append(
+            f"Columns that were not read: {shorten(raw.unread)}; name those that are "
+            "features with known= or past=."
+        )
+    for note in notes:
+        warnings.warn(note, ScottWarning, stacklevel=3)
+    features = None
+    if columns.known or columns.past:
+        features = Features(
+            columns.known, columns.past, known=tuple(raw.known), past=tuple(raw.past)
+        )
+    return SeriesData.from_raw(name, raw, " ".join(notes), features)
 
 
 def _without_constant(data: SeriesData, constant: str) -> SeriesData:

@@ -90,10 +90,11 @@ def timestamps(column: pd.Series, source: Source) -> pd.DatetimeIndex:
     dates = column.dtype.kind == "M" or isinstance(column.dtype, pd.DatetimeTZDtype)
     moments = column if dates else _parse_dates(column)
     if moments.dtype.kind != "M" or isinstance(moments.dtype, pd.DatetimeTZDtype):
-        raise FileLayoutError(
-            f"{source.place(0)} has {str(column.iloc[0])!r} with a time zone, but "
-            f"{expected}; convert them to UTC and drop the time zone: "
-            "times.dt.tz_convert('UTC').dt.tz_localize(None)."
+        place = f"frame[{column.name!r}]"
+        raise time_zone_error(
+            column.iloc[0],
+            source,
+            f"{place} = pd.to_datetime({place}, utc=True).dt.tz_localize(None)",
         )
     bad = moments.isna().to_numpy()
     if bad.any():
@@ -102,6 +103,24 @@ def timestamps(column: pd.Series, source: Source) -> pd.DatetimeIndex:
             f"{source.place(row)} has {column.iloc[row]!r}, but {expected}."
         )
     return pd.DatetimeIndex(moments)
+
+
+def time_zone_error(first: object, source: Source, remedy: str) -> FileLayoutError:
+    """Return the error for timestamps with a time zone.
+
+    Parameters
+    ----------
+    first
+        The first of them.
+    source
+        Where they were read.
+    remedy
+        Code that removes it.
+    """
+    return FileLayoutError(
+        f"{source.place(0)} has {str(first)!r} with a time zone, but series have none: "
+        f"their steps would not be equally long. Convert them to UTC: {remedy}."
+    )
 
 
 def _parse_dates(column: pd.Series) -> pd.Series:

@@ -85,15 +85,15 @@ def infer_frequency(times: pd.DatetimeIndex, source: Source) -> str:
     )
 
 
-def check_increasing(
+def check_distinct(
     times: pd.DatetimeIndex, rows: np.ndarray, codes: np.ndarray | None, source: Source
 ) -> None:
-    """Raise unless the timestamps of each series increase.
+    """Raise if a timestamp occurs twice in a series.
 
     Parameters
     ----------
     times
-        Timestamps, series after series.
+        Sorted timestamps, series after series.
     rows
         The row from which each timestamp was read.
     codes
@@ -101,22 +101,16 @@ def check_increasing(
     source
         Where they were read.
     """
-    distances = np.diff(nanoseconds(times))
-    wrong = distances <= 0
+    twice = np.diff(nanoseconds(times)) == 0
     if codes is not None:
-        wrong &= codes[1:] == codes[:-1]
-    if not wrong.any():
-        return
-    position = int(wrong.argmax()) + 1
-    found = f"{source.place(int(rows[position]))} has {times[position]}"
-    if distances[position - 1] == 0:
+        twice &= codes[1:] == codes[:-1]
+    if twice.any():
+        position = int(twice.argmax()) + 1
         raise FileLayoutError(
-            f"{found}, which the series has already; keep one row per timestamp (a table "
-            "of several series in long form needs item_id=)."
+            f"{source.place(int(rows[position]))} has {times[position]}, which the "
+            "series has already; keep one row per timestamp (a table of several series "
+            "in long form needs item_id=)."
         )
-    raise FileLayoutError(
-        f"{found} after {times[position - 1]}; sort the rows by time before loading them."
-    )
 
 
 def step_positions(

@@ -20,6 +20,11 @@ class RawSeries:
         Name, first step and values of each series; NaN where a value is missing.
     unread
         Columns of the table that hold neither timestamps, names nor targets.
+    remarks
+        Sentences about what was done to read them.
+    known, past
+        For each series, features of its steps, of shape (features, steps): known in
+        advance, and not.
     """
 
     freq: str
@@ -27,6 +32,9 @@ class RawSeries:
     starts: list[pd.Timestamp]
     targets: list[np.ndarray]
     unread: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    known: list[np.ndarray] = field(default_factory=list)
+    past: list[np.ndarray] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

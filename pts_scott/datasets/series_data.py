@@ -13,6 +13,7 @@ from gluonts.dataset.common import ListDataset
 from pts_scott._utils.arguments import real_number, whole_number
 from pts_scott.data.timeline import Timeline
 from pts_scott.datasets.data_report import DataReport, build_report
+from pts_scott.datasets.features import Features
 from pts_scott.datasets.formatting import format_size
 from pts_scott.datasets.frequency import gluonts_frequency
 from pts_scott.datasets.raw_series import RawSeries
@@ -35,6 +36,8 @@ class SeriesData:
         Names of the constant series that were dropped.
     note
         Remark about the origin of the data, shown in the report.
+    features
+        Features of the series; None if there are none.
     """
 
     name: str
@@ -44,9 +47,16 @@ class SeriesData:
     targets: tuple[np.ndarray, ...]
     dropped: tuple[str, ...] = ()
     note: str = ""
+    features: Features | None = None
 
     @classmethod
-    def from_raw(cls, name: str, raw: RawSeries, note: str = "") -> SeriesData:
+    def from_raw(
+        cls,
+        name: str,
+        raw: RawSeries,
+        note: str = "",
+        features: Features | None = None,
+    ) -> SeriesData:
         """Give series that were read a name."""
         return cls(
             name,
@@ -55,6 +65,7 @@ class SeriesData:
             tuple(raw.starts),
             tuple(raw.targets),
             note=note,
+            features=features,
         )
 
     def __len__(self) -> int:
@@ -65,16 +76,38 @@ class SeriesData:
         size = format_size(self.targets)
         return f"SeriesData({self.name!r}, freq={self.freq!r}, {size})"
 
-    def entries(self) -> list[dict[str, Any]]:
-        """Return the series as GluonTS entries, with Timestamps as starts."""
-        return [
+    def entries(self, horizon: int = 0) -> list[dict[str, Any]]:
+        """Return the series as GluonTS entries, with Timestamps as starts.
+
+        Parameters
+        ----------
+        horizon
+            Steps after the target for which features have to be known: 0 for training,
+            the prediction length for forecasts.
+        """
+        entries: list[dict[str, Any]] = [
             {"item_id": item_id, "start": start, "target": target}
             for item_id, start, target in zip(self.item_ids, self.starts, self.targets)
         ]
+        if self.features is not None:
+            for row, entry in enumerate(entries):
+                steps, name = len(entry["target"]), entry["item_id"]
+                entry |= self.features.entry(row, name, steps, horizon)
+        return entries
 
-    def dataset(self) -> Any:
-        """Return the series as a GluonTS dataset, for estimators and predictors."""
-        return ListDataset(self.entries(), freq=gluonts_frequency(self.freq))
+    def dataset(self, horizon: int = 0) -> Any:
+        """Return the series as a GluonTS dataset, for estimators and predictors.
+
+        Parameters
+        ----------
+        horizon
+            See `entries`: for a forecast with known features, the prediction length.
+        """
+        return ListDataset(self.entries(horizon), freq=gluonts_frequency(self.freq))
+
+    def estimator_arguments(self, estimator: type) -> dict[str, Any]:
+        """Return the arguments by which an estimator class learns of the features."""
+        return {} if self.features is None else self.features.arguments(estimator)
 
     def pick(self, rows: Sequence[int]) -> SeriesData:
         """Return some of the series, by position."""
@@ -83,6 +116,7 @@ class SeriesData:
             item_ids=tuple(self.item_ids[row] for row in rows),
             starts=tuple(self.starts[row] for row in rows),
             targets=tuple(self.targets[row] for row in rows),
+            features=None if self.features is None else self.features.pick(rows),
         )
 
     def timeline(self) -> Timeline:

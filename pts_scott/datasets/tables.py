@@ -11,7 +11,12 @@ import pandas as pd
 
 from pts_scott._utils.text import shorten
 from pts_scott.data.offsets import moment_of, parse_offset
-from pts_scott.datasets.cells import numeric_rows, reject_objects, timestamps
+from pts_scott.datasets.cells import (
+    numeric_rows,
+    reject_objects,
+    time_zone_error,
+    timestamps,
+)
 from pts_scott.datasets.columns import (
     ITEM_IDS,
     TARGETS,
@@ -19,10 +24,12 @@ from pts_scott.datasets.columns import (
     Columns,
     check_unique,
     find_column,
+    find_timestamps,
     has_name,
 )
+from pts_scott.datasets.features import check_complete, check_features
 from pts_scott.datasets.frequency import (
-    check_increasing,
+    check_distinct,
     infer_frequency,
     step_positions,
     timestamp_frequency,
@@ -69,6 +76,9 @@ def series_from_frame(
     if isinstance(index, pd.MultiIndex):
         frame = frame.reset_index()
     elif isinstance(index, pd.DatetimeIndex | pd.PeriodIndex):
+        if getattr(index, "tz", None) is not None:
+            remedy = "frame.index = pd.to_datetime(frame.index, utc=True)"
+            raise time_zone_error(index[0], source, f"{remedy}.tz_localize(None)")
         moments = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
         label = str(index.name or TIMESTAMPS[0])
         if columns.timestamp in (None, label) and label not in frame.columns:
@@ -93,23 +103,27 @@ def series_from_table(
 ) -> RawSeries:
     """Read a table with a column of timestamps, in long or wide form."""
     known, table = list(frame.columns), source.name
-    time = find_column("timestamp", columns.timestamp, TIMESTAMPS, known, table)
-    time = time or known[0]
+    time = find_timestamps(columns.timestamp, frame, table)
     item = find_column("item_id", columns.item_id, ITEM_IDS, known, table)
     reject_objects(frame[[time] if item is None else [time, item]], source)
     times = timestamps(frame[time], source)
-    if item is None:
-        series = _wide_series(frame, times, time, freq, columns.target, source)
-        read = [time, *series.item_ids]
-    else:
-        target = find_column("target", columns.target, TARGETS, known, table)
+    features = [*columns.known, *columns.past]
+    target = columns.target
+    if item is not None or features:
+        target = find_column("target", target, TARGETS, known, table)
         if target is None:
+            has = "features" if item is None else f"a column {item!r}"
             raise FileLayoutError(
-                f"{table} has a column {item!r}, but none of {', '.join(TARGETS)}; name "
-                f"the column of the values with target=. It has {shorten(known)}."
+                f"{table} has {has}, but none of {', '.join(TARGETS)}; name the column "
+                f"of the values with target=. It has {shorten(known)}."
             )
-        series = _long_series(frame, times, item, target, freq, source)
-        read = [time, item, target]
+        read = [name for name in (time, item, target) if name is not None]
+        check_features(features, read, known, table)
+        series = _long_series(frame, times, item, target, freq, columns, source)
+        read += features
+    else:
+        series = _wide_series(frame, times, time, freq, target, source)
+        read = [time, *series.item_ids]
     unread = [name for name in known if name not in read and has_name(name)]
     return replace(series, unread=unread)
 
@@ -130,9 +144,12 @@ def _wide_series(
         raise FileLayoutError(
             f"{source.name} has timestamps, but no column with values besides {time!r}."
         )
-    rows = np.arange(len(times))
-    check_increasing(times, rows, None, source)
+    _check_no_names(frame, names, source)
     values = numeric_rows(frame, names, source)
+    rows = np.argsort(times, kind="stable")
+    moved = not (np.diff(rows) > 0).all()
+    times, values = times[rows], values[:, rows]
+    check_distinct(times, rows, None, source)
     if freq is None:
         freq = infer_frequency(times, source)
     else:
@@ -148,7 +165,30 @@ def _wide_series(
         names,
         [moments[begin] for begin, _ in spans],
         [row[begin:end] for row, (begin, end) in zip(values, spans, strict=True)],
+        remarks=[_sorted_remark(source)] if moved else [],
     )
+
+
+def _check_no_names(frame: pd.DataFrame, names: list[str], source: Source) -> None:
+    """Raise if a column seems to hold the names of series: a table in long form."""
+    text = [
+        name
+        for name in names
+        if pd.api.types.infer_dtype(frame[name], skipna=True) in ("string", "categorical")
+        and pd.to_numeric(frame[name].astype(object), errors="coerce").isna().all()
+        and frame[name].notna().any()
+    ]
+    others = [name for name in names if name not in text]
+    if text and others:
+        raise FileLayoutError(
+            f"column {text[0]!r} of {source.name} holds text. If it names the series, "
+            f"pass item_id={text[0]!r} and target={others[0]!r}, or whichever column has "
+            "the values; otherwise drop it."
+        )
+
+
+def _sorted_remark(source: Source) -> str:
+    return f"The rows of {source.name} were not in order of time, and were sorted."
 
 
 def _observed_span(values: np.ndarray) -> tuple[int, int]:
@@ -162,34 +202,65 @@ def _observed_span(values: np.ndarray) -> tuple[int, int]:
 def _long_series(
     frame: pd.DataFrame,
     times: pd.DatetimeIndex,
-    item: str,
+    item: str | None,
     target: str,
     freq: Any,
+    columns: Columns,
     source: Source,
 ) -> RawSeries:
-    """Read every row as one value of the series that it names."""
-    codes, names = pd.factorize(frame[item])
+    """Read every row as one value of the series that it names, with its features."""
+    if item is None:  # a single series with features
+        codes, names = np.zeros(len(frame), dtype=np.int64), pd.Index([target])
+    else:
+        codes, names = pd.factorize(frame[item])
     if (codes < 0).any():
         raise FileLayoutError(
             f"{source.place(int(codes.argmin()))} has no {item!r}; every row needs the "
             "name of its series."
         )
-    order = np.argsort(codes, kind="stable")
+    order = np.lexsort((times, codes))
+    moved = not np.array_equal(order, np.argsort(codes, kind="stable"))
     sizes = np.bincount(codes)
     edges = np.concatenate([[0], sizes.cumsum()])
-    check_increasing(times[order], order, codes[order], source)
-    values = numeric_rows(frame, [target], source)[0][order]
+    check_distinct(times[order], order, codes[order], source)
+    features = [*columns.known, *columns.past]
+    values = numeric_rows(frame, [target, *features], source)[:, order]
     times = times[order]
     if freq is None:
         longest = int(sizes.argmax())
         freq = infer_frequency(times[edges[longest] : edges[longest + 1]], source)
     else:
         freq = timestamp_frequency(freq, times[0])
-    starts, targets = [], []
+    series = RawSeries(freq, [str(name) for name in names], [], [])
     for begin, end in itertools.pairwise(edges.tolist()):
         steps = step_positions(times[begin:end], order[begin:end], freq, source)
-        filled = np.full(steps[-1] + 1, np.nan)
-        filled[steps] = values[begin:end]
-        starts.append(times[begin])
-        targets.append(filled)
-    return RawSeries(freq, [str(name) for name in names], starts, targets)
+        filled = np.full((len(values), steps[-1] + 1), np.nan)
+        filled[:, steps] = values[:, begin:end]
+        series.starts.append(times[begin])
+        _add_steps(series, filled, columns)
+    return replace(series, remarks=[_sorted_remark(source)] if moved else [])
+
+
+def _add_steps(series: RawSeries, values: np.ndarray, columns: Columns) -> None:
+    """Add the target and the features of one series: the rows of ``values``.
+
+    If features are known in advance, rows after the last target are those to forecast.
+    """
+    number, start = len(series.targets), series.starts[-1]
+    item_id, offset = series.item_ids[number], parse_offset(series.freq)
+    length = values.shape[1]
+    if columns.known:
+        length = _observed_span(values[0])[1]
+    series.targets.append(values[0, :length])
+    known, past = np.split(values[1:], [len(columns.known)])
+    for names, own in ((columns.known, known), (columns.past, past[:, :length])):
+        check_complete(
+            own,
+            names,
+            item_id,
+            lambda k: pd.date_range(start, periods=k + 1, freq=offset)[-1],
+        )
+    if columns.known:
+        series.known.append(known)
+    if columns.past:
+        series.past.append(past[:, :length])

@@ -187,7 +187,7 @@ class _Calendar:
 
         Series with fewer than ``need`` values there are left out.
         """
-        rows, starts, targets = [], [], []
+        rows, starts, spans = [], [], []
         steps = [begin] if end is None else [begin, end]
         edges = nanoseconds(pd.DatetimeIndex([self.moment(step) for step in steps]))
         for row, target in enumerate(self.data.targets):
@@ -197,6 +197,13 @@ class _Calendar:
             if high - low >= need:
                 rows.append(row)
                 starts.append(self.timeline.moments[origin + low])
-                targets.append(target[low:high])
-        part = replace(self.data.pick(rows), starts=tuple(starts), targets=tuple(targets))
+                spans.append((low, high))
+        part = self.data.pick(rows)
+        features = part.features
+        if features is not None:
+            features = features.cut(spans, to_end=end is None)
+        targets = [t[low:high] for t, (low, high) in zip(part.targets, spans)]
+        part = replace(
+            part, starts=tuple(starts), targets=tuple(targets), features=features
+        )
         return part, rows

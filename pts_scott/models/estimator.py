@@ -25,6 +25,7 @@ from pts_scott.data.arrow import map_if_arrow
 from pts_scott.data.loader_arguments import LOADER_ARGUMENTS, warn_unused_loader
 from pts_scott.data.offsets import parse_offset
 from pts_scott.data.window_index import CONTEXTS, WindowIndex
+from pts_scott.datasets.catalogue import as_dataset
 from pts_scott.errors import ArgumentError, DataError, about_validation_data
 from pts_scott.models.trainer_argument import trainer_or_default
 from pts_scott.training.trainer import ScottTrainer
@@ -93,7 +94,8 @@ class ScottEstimator(Estimator):
         Parameters
         ----------
         training_data
-            Entries with ``start`` and ``target``.
+            Entries with ``start`` and ``target``, a DataFrame, or what
+            `pts_scott.datasets.catalogue.load` returns.
         validation_data
             Entries whose last windows are used for ``val_loss``, as in GluonTS.
         **loader
@@ -177,7 +179,7 @@ class ScottEstimator(Estimator):
     def create_windows(self, dataset: Dataset) -> WindowIndex:
         """Return the windows of a dataset that this estimator trains on."""
         return WindowIndex.from_dataset(
-            map_if_arrow(dataset, self.freq),
+            map_if_arrow(as_dataset(dataset, self.freq), self.freq),
             self.freq,
             self.context_length,
             self.prediction_length,

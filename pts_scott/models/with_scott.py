@@ -15,6 +15,7 @@ from pts_scott._utils.text import quote
 from pts_scott.backends import ScottTrainer, backend
 from pts_scott.data.offsets import parse_offset
 from pts_scott.data.validation import CheckedDataset
+from pts_scott.datasets.catalogue import as_dataset
 from pts_scott.errors import ArgumentError
 from pts_scott.models.trainer_argument import trainer_or_default
 
@@ -132,9 +133,9 @@ class _WithScott:
     ) -> Any:
         """Train as the library's method does, with the trainer in place of its loop."""
         freq = self.arguments.get("freq")
-        training_data = CheckedDataset(training_data, freq)
+        training_data = CheckedDataset(as_dataset(training_data, freq), freq)
         if validation_data is not None:
-            validation_data = CheckedDataset(validation_data, freq)
+            validation_data = CheckedDataset(as_dataset(validation_data, freq), freq)
         return backend.train_model(self, training_data, validation_data, **kwargs)
 
     def __repr__(self) -> str:

@@ -6,12 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers.loaded_series import assert_targets, hourly_frame
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from pts_scott import load
 from pts_scott.data.offsets import parse_offset
 from pts_scott.datasets.columns import Columns
 from pts_scott.datasets.readers import read_file
 from pts_scott.datasets.tables import series_from_frame
-from pts_scott.errors import FileLayoutError
+from pts_scott.errors import FileLayoutError, ScottWarning
 
 
 @pytest.mark.parametrize("index", ["datetime", "named", "period"])
@@ -138,3 +141,105 @@ def test_nullable_numbers_are_read():
     assert_targets(
         series_from_frame(frame[["timestamp", "a"]]), [[1, np.nan, 3, 4, 5, 6]]
     )
+
+
+@st.composite
+def tables(draw):
+    """Draw series by name, with gaps and of unequal lengths, as rows in any order."""
+    count = draw(st.integers(1, 4))
+    series, rows = {}, []
+    for number in range(count):
+        length = draw(st.integers(4, 9))
+        first = draw(st.integers(0, 5))
+        values = np.arange(float(length)) + 100 * number
+        gaps = draw(st.sets(st.integers(1, length - 2), max_size=1 if length > 5 else 0))
+        values[list(gaps)] = np.nan
+        start = pd.Timestamp("2024-01-01") + pd.Timedelta(first, "D")
+        series[f"s{number}"] = start, values
+        rows += [
+            (f"s{number}", start + pd.Timedelta(k, "D"), value)
+            for k, value in enumerate(values)
+            if k not in gaps
+        ]
+    return series, draw(st.permutations(rows))
+
+
+@pytest.mark.filterwarnings("ignore:The rows of")
+@settings(deadline=None, max_examples=40)
+@given(tables(), st.sampled_from(["nixtla", "autogluon", "own", "index", "wide"]))
+def test_frames_of_every_layout_give_the_series_they_were_made_of(drawn, layout):
+    series, rows = drawn
+    names = {
+        "nixtla": ["unique_id", "ds", "y"],
+        "own": ["shop", "day", "sales"],
+    }.get(layout, ["item_id", "timestamp", "target"])
+    frame = pd.DataFrame(rows, columns=names)
+    options = {}
+    if layout == "own":
+        options = {"item_id": "shop", "timestamp": "day", "target": "sales"}
+    elif layout == "index":
+        frame = frame.set_index(names[:2])
+    elif layout == "wide":
+        frame = frame.pivot(index="timestamp", columns="item_id", values="target")
+        frame = frame.sample(frac=1, random_state=0)
+    found = load(frame, freq="D", constant="keep", **options)
+    assert sorted(found.item_ids) == sorted(series)
+    for item_id, start, target in zip(
+        found.item_ids, found.starts, found.targets, strict=True
+    ):
+        expected_start, expected = series[item_id]
+        assert start == expected_start
+        np.testing.assert_array_equal(target, expected)
+
+
+def test_unsorted_rows_are_sorted_and_said():
+    frame = long_frame()
+    expected = series_from_frame(frame)
+    with pytest.warns(ScottWarning, match="not in order of time, and were sorted"):
+        found = load(frame[::-1])
+    rows = [found.item_ids.index(name) for name in expected.item_ids]
+    assert_targets(expected, [found.targets[row] for row in rows])
+    assert "sorted" in str(found.report())
+
+
+@pytest.mark.parametrize("name", [None, "sales"])
+def test_series_with_times_is_one_series(name):
+    times = pd.date_range("2024-01-01", periods=5, freq="D")
+    data = load(pd.Series(np.arange(5.0), index=times, name=name))
+    assert data.item_ids == (name or "target",)
+    assert data.starts == (times[0],)
+
+
+@pytest.mark.parametrize("place", ["column", "index"])
+def test_message_about_time_zones_has_code_that_works(place):
+    frame = hourly_frame()
+    frame["timestamp"] = frame["timestamp"].dt.tz_localize("Europe/Berlin")
+    frame = frame if place == "column" else frame.set_index("timestamp")
+    with pytest.raises(FileLayoutError, match="time zone") as caught:
+        load(frame)
+    code = str(caught.value).partition("Convert them to UTC: ")[2].removesuffix(".")
+    scope = {"frame": frame, "pd": pd}
+    exec(code, scope)
+    assert load(scope["frame"]).item_ids == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["item_id", "unique_id", "ds", "y"], "each could be the item_id"),
+        (["item_id", "ds", "y", "target"], "each could be the target"),
+    ],
+)
+def test_two_candidates_for_a_column_are_told(columns, message):
+    frame = pd.DataFrame(np.zeros((3, len(columns))), columns=columns)
+    frame["ds"] = pd.date_range("2024-01-01", periods=3)
+    with pytest.raises(FileLayoutError, match=message):
+        load(frame)
+
+
+def test_long_frame_with_own_names_is_recognised():
+    own = {"unique_id": "shop", "ds": "day", "y": "sales"}
+    frame = long_frame().rename(columns=own)[list(own.values())]
+    with pytest.raises(FileLayoutError, match="item_id='shop' and target='sales'"):
+        load(frame)
+    assert len(load(frame, item_id="shop", target="sales")) > 1

@@ -42,7 +42,7 @@ def test_weighted_means_are_unbiased_for_every_allocation(name, replacement):
 
 
 def test_variance_is_that_of_the_formula_and_least_by_spread():
-    groups = [VALUES[LABELS == label].double() for label in "abc"]
+    groups = [VALUES[label == LABELS].double() for label in "abc"]
     squares = torch.stack([group.var(correction=0) for group in groups])
     found, formula = {}, {}
     for name, options in ALLOCATIONS.items():
