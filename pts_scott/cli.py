@@ -30,19 +30,20 @@ commands:
   tune      choose step sizes on the tuning range, and write the best config
   diagnose  in under a minute: would strata, spread allocation or a control variate help?
   variance  measure the variance of gradients under several samplers along a SCott run
+  configs   list the configs that come with the package
   data      list the datasets: available, missing, and how to get them
   report    rewrite the tables, figures and HTML report of a benchmark
 
 examples:
   pts-scott data
-  pts-scott diagnose configs/small-cpu/mlp-exchange_rate.yaml
-  pts-scott train configs/small-cpu/mlp-exchange_rate.yaml --optimizer S-Adam
-  pts-scott bench configs/small-cpu/var-synthetic.yaml --time_budget 5 --seeds [0,1,2]
-  pts-scott tune configs/small-cpu/mlp-exchange_rate.yaml --batch_size 32
+  pts-scott diagnose small-cpu/mlp-exchange_rate
+  pts-scott train small-cpu/mlp-exchange_rate --optimizer S-Adam
+  pts-scott bench small-cpu/var-synthetic --time_budget 5 --seeds [0,1,2]
+  pts-scott tune small-cpu/mlp-exchange_rate --batch_size 32
   pts-scott bench results/tune/mlp-exchange_rate-M32/best.yaml
 
-A config is a YAML file, described in configs/README.md. Every value can be overridden by
-an option, nested values with dots: --data.context_length 48,
+A config is a YAML file, or the name of one that comes with the package. Every value can
+be overridden by an option, nested values with dots: --data.context_length 48,
 --optimizers.SCott.learning_rate 0.01. `pts-scott COMMAND --help` lists all options.
 """
 
@@ -288,6 +289,17 @@ def variance(arguments: list[str]) -> int:
     return 0
 
 
+def configs(arguments: list[str]) -> int:
+    """List the configs that come with the package."""
+    from pts_scott.experiments.shipped_configs import shipped_configs
+
+    if arguments:
+        raise ConfigError("usage: pts-scott configs")
+    for name, path in shipped_configs().items():
+        print(f"{name:<40}  {path}")
+    return 0
+
+
 def data(arguments: list[str]) -> int:
     """List the datasets, or describe one."""
     from jsonargparse import ArgumentParser
@@ -343,6 +355,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "tune": tune,
     "diagnose": diagnose,
     "variance": variance,
+    "configs": configs,
     "data": data,
     "report": report,
 }

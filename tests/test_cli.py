@@ -127,7 +127,7 @@ def test_data_lists_the_datasets_and_describes_one(small_config, capsys):
     [
         (["trian"], "no command 'trian'. Did you mean 'train'?"),
         (["train"], "a config is missing: pts-scott train CONFIG"),
-        (["train", "none.yaml"], "none.yaml cannot be read"),
+        (["train", "none.yaml"], "there is no file 'none.yaml'"),
         (["train", "CONFIG"], "several optimizers, choose one: SGD, S-Adam"),
         (["train", "CONFIG", "--optimizer", "SCot"], "no optimizer 'SCot'"),
         (["train", "CONFIG", "CONFIG"], "2 configs, expected 1"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentParser
@@ -16,6 +15,7 @@ from pts_scott.experiments.config_files import (
     parse_options,
     plain_message,
 )
+from pts_scott.experiments.shipped_configs import find_config
 
 
 def experiment_command(usage: str, description: str, output: str) -> ArgumentParser:
@@ -62,7 +62,8 @@ def parse_experiments(
             f"{len(configs)} configs, expected {max_configs}: {parser.usage}"
         )
     parsed = [
-        parse_options(compose(Path(path)), path, overrides, parser) for path in configs
+        parse_options(compose(find_config(name)), name, overrides, parser)
+        for name in configs
     ]
     return [experiment for experiment, _ in parsed], parsed[0][1]
 

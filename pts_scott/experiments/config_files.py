@@ -23,6 +23,7 @@ from pts_scott._utils.text import quote
 from pts_scott.errors import ArgumentError, ConfigError
 from pts_scott.experiments.config import Experiment, OptimizerConfig
 from pts_scott.experiments.config_checks import check_experiment
+from pts_scott.experiments.shipped_configs import find_config
 
 MAX_VALUES = 100_000  # in one config
 SECTIONS_IN_FILES = ("data", "model", "optimizers", "tune", "variance")
@@ -34,7 +35,8 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
     Parameters
     ----------
     path
-        The YAML file.
+        The YAML file, or the name of a config that comes with the package, e.g.
+        ``"small-cpu/var-synthetic"``.
     overrides
         As on the command line: ``["--time_budget", "5", "--data.stride", "24"]``.
 
@@ -44,7 +46,7 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
         If the file cannot be read, or has an invalid key or value; the message suggests
         the nearest known key.
     """
-    return parse_tree(compose(Path(path)), str(path), overrides)
+    return parse_tree(compose(find_config(str(path))), str(path), overrides)
 
 
 def parse_tree(
