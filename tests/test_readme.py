@@ -38,6 +38,21 @@ def test_the_examples_work(capsys, tmp_path, monkeypatch):
     assert "Mon, 2024Q1" in printed
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["data", "sampling"])
+def test_the_examples_of_pages_work(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    if page == "sampling":  # the rest of the page are fragments
+        text = text.partition("## In your own training loop")[2]
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    assert blocks
+    for block in blocks:
+        if "from gluonts.torch.model" not in block or find_spec("pts") is None:
+            exec(compile(block, page, "exec"), names)
+
+
 def anchors(page: Path) -> set[str]:
     """Return the anchors that GitHub makes of the headings of a page."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
