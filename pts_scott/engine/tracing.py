@@ -139,13 +139,17 @@ def _writes_to(node: Node, needed: set[Node]) -> bool:
     schema = getattr(node.target, "_schema", None)
     if node in needed or schema is None or not schema.is_mutable:
         return False
-    stack = [x for x in node.args[:1] if isinstance(x, Node)]
-    while stack:
-        current = stack.pop()
-        if current in needed:
-            return True
-        stack += current.all_input_nodes
-    return False
+    changed = node.args[0] if node.args else None
+    while isinstance(changed, Node) and changed not in needed:
+        changed = _viewed(changed)
+    return isinstance(changed, Node)
+
+
+def _viewed(node: Node) -> Any:
+    """Return what a node is a view of: itself changed in place, a slice, …."""
+    schema = getattr(node.target, "_schema", None)
+    is_view = schema is not None and any(r.alias_info is not None for r in schema.returns)
+    return node.args[0] if is_view else None
 
 
 @contextmanager

@@ -64,6 +64,29 @@ def drawn_into_a_part():
     return numbers.sum() > 0.5
 
 
+def test_constants_are_read_at_the_end_of_a_long_graph():
+    """There are 2⁶⁰ paths through it, but only 60 nodes."""
+
+    def long(x):
+        for _ in range(60):
+            x = x + 0.5 * x
+        x.mul_(0.0)  # changes x, of which the constant is no view
+        return (x + 1 if bool(torch.ones(3).sum() == 3) else x,)
+
+    graph, _ = trace(long, [torch.ones(2)], nn.Module())
+    assert torch.equal(graph(torch.ones(2))[0], torch.ones(2))
+
+
+def test_constant_that_was_changed_in_place_is_refused():
+    def changed(x):
+        mask = torch.zeros(2, 2)
+        mask[0].add_(x)
+        return (x if bool(mask.sum() > 0) else -x,)
+
+    with pytest.raises(CompilationError, match="Python code depends on"):
+        trace(changed, [torch.ones(2)], nn.Module())
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
 def test_single_numbers_are_read_whatever_their_shape(shape):
     module = nn.Module()
