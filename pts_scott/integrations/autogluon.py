@@ -74,6 +74,7 @@ class ScottModel:
     freq: str
     path: str
     callbacks: list[Any]
+    _get_default_hyperparameters: Callable[[], dict[str, Any]]
     _get_estimator_class: Callable[[], type]
     _get_estimator_init_args: Callable[[], dict[str, Any]]
     _is_gpu_available: Callable[[], bool]
@@ -85,6 +86,7 @@ class ScottModel:
         of_estimator = {*inspect.signature(estimator).parameters} - {"trainer"}
         of_trainer = {*inspect.signature(ScottTrainer).parameters}
         known = of_estimator | of_trainer | {*ALIASES} | AUTOGLUON
+        known |= {*self._get_default_hyperparameters()}
         check_names(type(self).__name__.removesuffix("Model"), found, sorted(known))
         settings = {ALIASES.get(name, name): value for name, value in found.items()}
         trainer = self._trainer({k: v for k, v in settings.items() if k in of_trainer})

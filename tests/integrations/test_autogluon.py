@@ -104,10 +104,10 @@ def test_ensemble_with_a_model_of_autogluon_is_saved_loaded_and_scored(tmp_path)
     board = found.leaderboard(data).set_index("model")["score_test"]
     assert board.notna().all()
     code = (
-        "from autogluon.timeseries import TimeSeriesDataFrame, TimeSeriesPredictor\n"
+        "from autogluon.timeseries import TimeSeriesPredictor\n"
         "import pandas as pd, sys\n"
         "p = TimeSeriesPredictor.load(sys.argv[1])\n"
-        "data = TimeSeriesDataFrame(pd.read_pickle(sys.argv[2]))\n"
+        "data = pd.read_pickle(sys.argv[2])\n"
         "scores = p.leaderboard(data).set_index('model')['score_test']\n"
         "scores.to_pickle(sys.argv[3])\n"
     )
