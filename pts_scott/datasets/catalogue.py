@@ -147,7 +147,13 @@ def as_dataset(data: Any, freq: Any = None, horizon: int = 0) -> Any:
         Steps after the targets for which features have to be known.
     """
     if isinstance(data, pd.DataFrame | pd.Series):
-        data = load(data, freq=freq, constant="keep")
+        try:
+            data = load(data, freq=freq, constant="keep")
+        except FileLayoutError as error:
+            raise FileLayoutError(
+                f"{error} Pass such arguments to pts_scott.load; estimators take what it "
+                "returns."
+            ) from error
     return data.dataset(horizon) if isinstance(data, SeriesData) else data
 
 

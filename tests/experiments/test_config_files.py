@@ -119,7 +119,7 @@ def test_parser_messages_about_unions_are_shortened():
 
 
 def test_errors_name_unreadable_files(tmp_path):
-    with pytest.raises(ConfigError, match="none.yaml cannot be read: No such file"):
+    with pytest.raises(ConfigError, match="there is no file .*none.yaml"):
         load_experiment(tmp_path / "none.yaml")
     (tmp_path / "bad.yaml").write_text("a: [1\nb: 2")
     with pytest.raises(ConfigError, match="bad.yaml is not YAML"):

@@ -31,7 +31,7 @@ from helpers.hostile_data import (
 from helpers.training import quiet_trainer
 
 from pts_scott.backends import backend
-from pts_scott.errors import DataError, EmptyDatasetError
+from pts_scott.errors import DataError, EmptyDatasetError, FileLayoutError
 
 
 def consumed_generator() -> Iterator[Any]:
@@ -96,7 +96,11 @@ class Replayed:
 TABLE = {
     "None as dataset": Case(lambda: None, DataError, NOT_A_DATASET),
     "one entry instead of a list": Case(series, DataError, NOT_A_DATASET),
-    "a data frame": Case(lambda: pd.DataFrame({"a": [1]}), DataError, NOT_A_DATASET),
+    "a data frame without times": Case(
+        lambda: pd.DataFrame({"a": [1]}),
+        FileLayoutError,
+        "'a' is read as the timestamps.* pts_scott.load",
+    ),
     "the path of a file": Case(lambda: "data.csv", DataError, NOT_A_DATASET),
     "a number": Case(lambda: 5, DataError, NOT_A_DATASET),
     "entries that are text": Case(lambda: ["a"], DataError, "of type str; .*'target'"),
