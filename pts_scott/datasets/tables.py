@@ -247,19 +247,18 @@ def _add_steps(series: RawSeries, values: np.ndarray, columns: Columns) -> None:
     If features are known in advance, rows after the last target are those to forecast.
     """
     number, start = len(series.targets), series.starts[-1]
-    item_id, offset = series.item_ids[number], parse_offset(series.freq)
+    item_id = series.item_ids[number]
     length = values.shape[1]
     if columns.known:
         length = _observed_span(values[0])[1]
     series.targets.append(values[0, :length])
     known, past = np.split(values[1:], [len(columns.known)])
-    for names, own in ((columns.known, known), (columns.past, past[:, :length])):
-        check_complete(
-            own,
-            names,
-            item_id,
-            lambda k: pd.date_range(start, periods=k + 1, freq=offset)[-1],
-        )
+
+    def moment(step: int) -> pd.Timestamp:
+        return pd.date_range(start, periods=step + 1, freq=parse_offset(series.freq))[-1]
+
+    check_complete(known, columns.known, item_id, moment)
+    check_complete(past[:, :length], columns.past, item_id, moment)
     if columns.known:
         series.known.append(known)
     if columns.past:

@@ -7,6 +7,7 @@ whatever it decides must not depend on the values of its arguments.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -146,10 +147,11 @@ def _writes_to(node: Node, needed: set[Node]) -> bool:
 
 
 def _viewed(node: Node) -> Any:
-    """Return what a node is a view of: itself changed in place, a slice, …."""
+    """Return what a node is a view of: itself changed in place, a slice, a part."""
     schema = getattr(node.target, "_schema", None)
     is_view = schema is not None and any(r.alias_info is not None for r in schema.returns)
-    return node.args[0] if is_view else None
+    is_view |= node.target is operator.getitem  # one of the views that a split returns
+    return node.args[0] if is_view and node.args else None
 
 
 @contextmanager

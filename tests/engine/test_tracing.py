@@ -87,6 +87,13 @@ def test_constant_that_was_changed_in_place_is_refused():
         trace(changed, [torch.ones(2)], nn.Module())
 
 
+def drawn_into_a_chunk():
+    numbers = torch.zeros(2)
+    first, _ = numbers.chunk(2)
+    first.uniform_()
+    return numbers.sum() > 0.5
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
 def test_single_numbers_are_read_whatever_their_shape(shape):
     module = nn.Module()
@@ -103,6 +110,7 @@ def test_single_numbers_are_read_whatever_their_shape(shape):
         lambda x: x * x.sum().item(),
         lambda x: x + int(torch.rand(()) > 0.5),
         lambda x: x + int(drawn_into_a_part()),
+        lambda x: x + int(drawn_into_a_chunk()),
     ],
 )
 def test_python_that_depends_on_arguments_or_random_numbers_is_refused(read):
