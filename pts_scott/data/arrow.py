@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from gluonts.dataset.common import ProcessDataEntry
 
-from pts_scott._utils.text import cause, one_line, quote
+from pts_scott._utils.text import cause, one_line, quote, shorten
 from pts_scott.data.offsets import frequency_of, parse_offset
 from pts_scott.data.series_store import SeriesStore
 from pts_scott.data.timeline import Timeline
@@ -25,7 +25,8 @@ from pts_scott.errors import ArgumentError, DataError, EmptyDatasetError
 if TYPE_CHECKING:
     import pyarrow
 
-MAGIC = b"ARROW1"
+MAGIC = b"ARROW1"  # of the random access format
+STREAM = b"\xff\xff\xff\xff"  # begins each message of a stream
 
 
 class ArrowDataset:
@@ -36,11 +37,12 @@ class ArrowDataset:
     Parameters
     ----------
     path
-        A file as GluonTS' ``ArrowWriter`` writes it: Arrow's random access format,
-        uncompressed, with columns ``target`` (lists of float32 or float64), ``start``,
-        and ``item_id`` if series have names.
+        An uncompressed file, in Arrow's random access format, as GluonTS' ``ArrowWriter``
+        writes it, or a stream, as Hugging Face's ``datasets`` does. It has columns
+        ``target`` (lists of float32 or float64), ``start``, and ``item_id`` if series
+        have names.
     freq
-        Frequency of the series, as a pandas alias.
+        Frequency of the series, as a pandas alias; None for that of a column ``freq``.
 
     Raises
     ------
@@ -50,33 +52,31 @@ class ArrowDataset:
         If the file cannot be mapped, with the reason and what to do.
     """
 
-    def __init__(self, path: str | Path, freq: str) -> None:
+    def __init__(self, path: str | Path, freq: str | None = None) -> None:
         self.path = Path(path)
-        self.freq = freq
-        parse_offset(freq)
-        arrow = _pyarrow()
-        self._check_format()
-        self._open(arrow)
+        if freq is not None:
+            parse_offset(freq)
+        arrow = require_pyarrow()
+        self._open(arrow, is_stream(self.path))
         self._check_columns()
+        self.freq = freq if freq is not None else self._own_freq()
+        parse_offset(self.freq)
 
-    def _check_format(self) -> None:
-        if not self.path.is_file():
-            raise DataError(f"there is no file {str(self.path)!r}.")
-        with self.path.open("rb") as file:
-            if file.read(len(MAGIC)) != MAGIC:
-                raise DataError(
-                    f"{self.path.name} is not in Arrow's random access format; write it "
-                    "with gluonts.dataset.arrow.ArrowWriter(stream=False), or read it "
-                    "into memory as a list."
-                )
-
-    def _open(self, arrow: Any) -> None:
+    def _open(self, arrow: Any, streamed: bool) -> None:
         # The buffer covers the file, and columns are views of it: the address of a column
         # gives its position in the file.
         self._buffer = arrow.memory_map(str(self.path)).read_buffer()
+        source = arrow.BufferReader(self._buffer)
         try:
-            self._reader = arrow.ipc.open_file(arrow.BufferReader(self._buffer))
-            for batch in self._batches():
+            if streamed:
+                reader = arrow.ipc.open_stream(source)
+                self._batches = list(reader)
+            else:
+                reader = arrow.ipc.open_file(source)
+                numbers = range(reader.num_record_batches)
+                self._batches = [reader.get_batch(number) for number in numbers]
+            self._schema = reader.schema
+            for batch in self._batches:
                 batch.validate(full=True)  # offsets could point outside the file
         except (arrow.ArrowException, OSError) as error:
             raise DataError(
@@ -85,14 +85,14 @@ class ArrowDataset:
             ) from error
 
     def _check_columns(self) -> None:
-        names = self._reader.schema.names
+        names = self._schema.names
         for name in ("target", "start"):
             if name not in names:
                 raise DataError(
                     f"{self.path.name} has no column {name!r}; it has {', '.join(names)}."
                 )
         self._type = self._value_type()
-        for batch in self._batches():
+        for batch in self._batches:
             targets = batch.column("target")
             self._row(targets.values)
             if targets.null_count or targets.values.null_count:
@@ -102,10 +102,10 @@ class ArrowDataset:
                 )
 
     def _value_type(self) -> np.dtype[Any]:
-        arrow = _pyarrow()
-        kind = self._reader.schema.field("target").type
+        arrow = require_pyarrow()
+        kind = self._schema.field("target").type
         lists = arrow.types.is_list(kind) or arrow.types.is_large_list(kind)
-        if "target._np_shape" in self._reader.schema.names or not lists:
+        if "target._np_shape" in self._schema.names or not lists:
             raise DataError(
                 f"{self.path.name} has targets of type {kind} with more than one "
                 "dimension or none; only univariate series can be mapped: pass "
@@ -118,19 +118,29 @@ class ArrowDataset:
             )
         return np.dtype(kind.value_type.to_pandas_dtype())
 
-    def _batches(self) -> Iterator[pyarrow.RecordBatch]:
-        for number in range(self._reader.num_record_batches):
-            yield self._reader.get_batch(number)
+    def _own_freq(self) -> str:
+        """Return the frequency that all series have in the file."""
+        found: set[Any] = set()
+        if "freq" in self._schema.names:
+            for batch in self._batches:
+                found.update(batch.column("freq").unique().to_pylist())
+        if len(found) != 1 or None in found:
+            shown = shorten(sorted(map(str, found))) if found else "none"
+            raise DataError(
+                f"{self.path.name} has no single frequency in a column 'freq' (it has "
+                f"{shown}); pass freq=, e.g. freq='h'."
+            )
+        return str(found.pop())
 
     def __len__(self) -> int:
         """Return the number of series."""
-        return sum(batch.num_rows for batch in self._batches())
+        return sum(batch.num_rows for batch in self._batches)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Iterate over the entries, as GluonTS' predictors and evaluation expect them."""
         process = ProcessDataEntry(self.freq)
         position = 0
-        for batch in self._batches():
+        for batch in self._batches:
             targets, ids = batch.column("target"), self._item_ids(batch, position)
             for row, start in enumerate(self._starts(batch)):
                 target = targets[row].values.to_numpy(zero_copy_only=False)
@@ -167,7 +177,7 @@ class ArrowDataset:
         lengths: list[np.ndarray] = []
         starts: list[Any] = []
         item_ids: list[str] = []
-        for batch in self._batches():
+        for batch in self._batches:
             targets = batch.column("target")
             offsets = targets.offsets.to_numpy()
             begins.append(self._row(targets.values) + offsets[:-1].astype(np.int64))
@@ -203,6 +213,11 @@ class ArrowDataset:
                 f"{self.path.name} is compressed, so it cannot be mapped; write it with "
                 "compression=None, or pass list(dataset) to read it into memory."
             )
+        if place % self._type.itemsize:
+            raise DataError(
+                f"{self.path.name} has targets that are not aligned, so it cannot be "
+                "mapped; write it with pyarrow, or read it with pts_scott.load."
+            )
         return int(place) // self._type.itemsize + int(values.offset)
 
 
@@ -213,11 +228,14 @@ def map_if_arrow(dataset: Any, freq: str) -> Any:
     if processed:
         file = dataset.iterable  # GluonTS' FileDataset: processed entries of a file
     kind = type(file)
-    if (kind.__module__, kind.__name__) != ("gluonts.dataset.arrow.file", "ArrowFile"):
+    if kind.__module__ != "gluonts.dataset.arrow.file" or kind.__name__ not in (
+        "ArrowFile",
+        "ArrowStreamFile",
+    ):
         return dataset
     if processed and not _has_frequency(dataset, freq):
         return dataset
-    if file._start or file._take is not None:  # only a part of the file
+    if getattr(file, "_start", 0) or getattr(file, "_take", None) is not None:  # a part
         return dataset
     try:
         return ArrowDataset(file.path, freq)
@@ -233,7 +251,30 @@ def _has_frequency(dataset: Any, freq: str) -> bool:
     )
 
 
-def _pyarrow() -> Any:
+def is_stream(path: Path) -> bool:
+    """Return whether an Arrow file is a stream, and not in the random access format.
+
+    Raises
+    ------
+    DataError
+        If it is neither.
+    """
+    if path.is_dir():
+        raise DataError(f"{str(path)!r} is a folder; name one file in it.")
+    if not path.is_file():
+        raise DataError(f"there is no file {str(path)!r}.")
+    with path.open("rb") as file:
+        begin = file.read(len(MAGIC))
+    if begin != MAGIC and not begin.startswith(STREAM):
+        raise DataError(
+            f"{path.name} is not an Arrow file; write one with "
+            "gluonts.dataset.arrow.ArrowWriter, or read it into memory as a list."
+        )
+    return begin != MAGIC
+
+
+def require_pyarrow() -> Any:
+    """Return pyarrow; raise if it is not installed, and say how to install it."""
     try:
         import pyarrow
         import pyarrow.ipc

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pts_scott._utils.text import quote, shorten
+from pts_scott.data.given_features import KEY, collected
 from pts_scott.data.instance_index import FieldStore
 from pts_scott.data.instance_layout import Layout, Sampling
 from pts_scott.data.offsets import frequency_of
@@ -46,7 +47,8 @@ def read_instances(
     need = sampling.first_split + sampling.steps_after_split(layout)
     columns = {name: _Column(shared=name != layout.target) for name in layout.time_fields}
     statics: dict[str, list[np.ndarray]] = {name: [] for name in static}
-    starts, lengths, item_ids, short, kept = [], [], [], [], []
+    starts, lengths, item_ids, short, features = [], [], [], [], []
+    kept: list[Entry] = []
     for position, entry in enumerate(entries):
         item_id = name_of(entry, position)
         length = _array(entry, layout.target, item_id).shape[-1]
@@ -62,8 +64,9 @@ def read_instances(
         starts.append(entry["start"])
         lengths.append(length)
         item_ids.append(item_id)
+        features.append(entry.get(KEY, {}))
         if keep:
-            kept.append(entry)
+            kept.append({k: v for k, v in entry.items() if k != KEY})
     if short:
         warnings.warn(
             f"{len(short)} of {len(short) + len(item_ids)} series are shorter than "
@@ -82,8 +85,9 @@ def read_instances(
         torch.tensor(lengths),
         tuple(item_ids),
         timeline,
-        False,
-        values[layout.target].dtype,
+        missing=False,
+        dtype=values[layout.target].dtype,
+        features=collected(features),
     ).checked()
     stacked = {name: _stack(name, rows, item_ids) for name, rows in statics.items()}
     return series, FieldStore(values, begins, stacked), kept

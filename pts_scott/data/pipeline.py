@@ -29,6 +29,7 @@ from gluonts.transform import (
 
 from pts_scott._utils.text import cause, quote
 from pts_scott.data.batch_transforms import batch_transform
+from pts_scott.data.given_features import KEY, features_of
 from pts_scott.data.instance_index import InstanceIndex, PipelineIndex
 from pts_scott.data.instance_layout import (
     BatchTransform,
@@ -186,7 +187,8 @@ def prepared_entries(dataset: Any, parts: Sequence[Transformation]) -> Iterator[
                 "target and features are what the model expects, as in "
                 "gluonts.dataset.common.ListDataset."
             ) from error
-        yield from entries
+        given = features_of(entry)
+        yield from ({**prepared, KEY: given} for prepared in entries)
 
 
 def _native_windows(

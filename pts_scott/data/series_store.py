@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pts_scott._utils.text import quote
+from pts_scott.data.given_features import Given, collected, features_of
 from pts_scott.data.timeline import Timeline
 from pts_scott.data.validation import (
     UnobservedSeries,
@@ -51,6 +52,8 @@ class SeriesStore:
         Whether any target is missing.
     dtype
         Floating point type of the windows.
+    features
+        Features of each series as its entry gives them, for stratifiers; empty without.
     """
 
     values: Tensor
@@ -60,6 +63,7 @@ class SeriesStore:
     timeline: Timeline
     missing: bool
     dtype: torch.dtype
+    features: tuple[Given, ...] = ()
 
     @classmethod
     def from_dataset(
@@ -99,6 +103,7 @@ class SeriesStore:
         lengths = array("q")
         starts: list[Any] = []
         item_ids: list[str] = []
+        features: list[Given] = []
         unobserved = UnobservedSeries()
         for position, entry in enumerate(entries_of(dataset)):
             item_id = name_of(entry, position)
@@ -115,6 +120,7 @@ class SeriesStore:
             lengths.append(len(target))
             starts.append(read_field(entry, "start", item_id))
             item_ids.append(item_id)
+            features.append(features_of(entry))
         if not item_ids:
             raise no_series_error()
         if warns:
@@ -123,7 +129,14 @@ class SeriesStore:
         steps = torch.from_numpy(np.array(lengths))
         begins = steps.cumsum(0) - steps
         return cls(
-            values.tensor(), begins, steps, tuple(item_ids), timeline, False, dtype
+            values.tensor(),
+            begins,
+            steps,
+            tuple(item_ids),
+            timeline,
+            missing=False,
+            dtype=dtype,
+            features=collected(features),
         ).checked()
 
     def checked(self) -> SeriesStore:

@@ -240,6 +240,12 @@ class WindowIndex:
         covered = marks.cumsum(axis=1) > 0
         return covered.T.reshape(-1)[: len(self.series.timeline.moments)]
 
+    def steps_of(self, start: int) -> tuple[range, range]:
+        """Return the steps of the context and of the prediction range of a window."""
+        split = start - self.lead_time
+        context = range(split - self.context_length, split)
+        return context, range(start, start + self.prediction_length)
+
     def rows(self, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the series, and the row of the timeline's moments, of each window."""
         series, starts = self.locate(torch.from_numpy(windows).to(self.device))

@@ -22,6 +22,7 @@ import pandas as pd
 
 from pts_scott._utils.arguments import nearest, one_of, whole_number
 from pts_scott._utils.text import one_line, quote, shorten
+from pts_scott.datasets.arrow_files import arrow_files, read_arrow
 from pts_scott.datasets.columns import Columns
 from pts_scott.datasets.downloads import download
 from pts_scott.datasets.entries import series_from_entries
@@ -65,9 +66,10 @@ def load(
     Parameters
     ----------
     name
-        A name that ``available`` lists; a file in ``.txt``, ``.csv`` (both also ``.gz``)
-        or ``.parquet``; a DataFrame or Series with timestamps, e.g. one of AutoGluon or
-        Nixtla; or a GluonTS dataset. Rows may be in any order.
+        A name that ``available`` lists; a file in ``.txt``, ``.csv`` (both also ``.gz``),
+        ``.parquet`` or ``.arrow``, or the folder of a dataset that Hugging Face's
+        ``datasets`` saved; a DataFrame or Series with timestamps, e.g. one of AutoGluon
+        or Nixtla; or a GluonTS dataset. Rows may be in any order.
     start, freq
         First step and frequency. Without ``start`` a table has timestamps, from which
         ``freq`` is inferred unless given; with it the file has neither header nor
@@ -111,8 +113,15 @@ def load(
         data = _synthetic(seed) if name == SYNTHETIC else _known(KNOWN[name], folder)
     elif isinstance(name, str | Path):
         path = _path(name)
-        raw = read_file(path, start, freq, columns)
-        data = _from_table(path.name.removesuffix(suffix_of(path) or ""), raw, columns)
+        if files := arrow_files(path):
+            columns.reject("Arrow files have series, not columns")
+            if start is not None:
+                raise ArgumentError(f"the series in {path.name} have a start; omit it.")
+            data = _from_table(path.stem, read_arrow(files, freq), columns)
+        else:
+            raw = read_file(path, start, freq, columns)
+            short = path.name.removesuffix(suffix_of(path) or "")
+            data = _from_table(short, raw, columns)
     elif isinstance(name, pd.DataFrame | pd.Series):
         frame = name
         if isinstance(name, pd.Series):

@@ -14,7 +14,7 @@ from pts_scott.data.series_store import SeriesStore
 from pts_scott.datasets.columns import repeated_names
 from pts_scott.datasets.frequency import timestamp_frequency
 from pts_scott.datasets.raw_series import RawSeries
-from pts_scott.errors import DataError
+from pts_scott.errors import DataError, MixedFrequencyError
 
 
 def series_from_entries(
@@ -22,7 +22,8 @@ def series_from_entries(
 ) -> RawSeries:
     """Read a GluonTS dataset, or any entries with ``start`` and ``target``.
 
-    Without ``freq`` the first start must carry the frequency.
+    Without ``freq`` the first start must carry the frequency, or all entries have a field
+    ``freq``, as those of GIFT-Eval do.
 
     Raises
     ------
@@ -33,7 +34,7 @@ def series_from_entries(
         first = dataset[0] if dataset else {}
         start = first.get("start") if isinstance(first, Mapping) else None
         carried = frequency_of(start)
-        freq = None if carried is None else carried.freqstr
+        freq = _own_freq(dataset) if carried is None else carried.freqstr
     # No warning about series without values: they count as constant, and the caller
     # decides about those.
     store = SeriesStore.from_dataset(dataset, freq, torch.float64, warns=False)
@@ -47,6 +48,17 @@ def series_from_entries(
         starts,
         [values[begin : begin + length] for begin, length in spans],
     )
+
+
+def _own_freq(entries: list[Any]) -> str | None:
+    """Return the frequency that entries name in a field ``freq``; None without one."""
+    named = {entry.get("freq") for entry in entries if isinstance(entry, Mapping)}
+    if len(named) > 1:
+        raise MixedFrequencyError(
+            f"the series have different frequencies: {shorten(sorted(map(str, named)))}; "
+            "load those of each frequency on their own."
+        )
+    return named.pop() if named else None
 
 
 def _check_store(store: SeriesStore) -> None:

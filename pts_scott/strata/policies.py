@@ -14,6 +14,7 @@ import torch
 
 from pts_scott._utils.arguments import whole_number
 from pts_scott._utils.text import cause, quote
+from pts_scott.data.given_features import window_features
 from pts_scott.data.offsets import moment_of, nanoseconds, ordinal_of
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.errors import ArgumentError, NotFittedError, StratificationError
@@ -285,15 +286,23 @@ def _is_stable(label: Any) -> bool:
 
 def _instances(windows: WindowIndex, chunk: int = 4096) -> Iterable[dict[str, Any]]:
     """Yield every window as the instance that a splitter would produce."""
-    moments = windows.series.timeline.moments
+    store, moments = windows.series, windows.series.timeline.moments
     for begin in range(0, len(windows), chunk):
         numbers = np.arange(begin, min(begin + chunk, len(windows)), dtype=np.int64)
         batch = windows.gather(torch.from_numpy(numbers).to(windows.device))
         # Copies: some are expanded views, and the function may write into them.
         arrays = {name: values.cpu().numpy().copy() for name, values in batch.items()}
         for place, (series, row) in enumerate(zip(*windows.rows(numbers), strict=True)):
+            item_id = store.item_ids[series]
+            features = {}
+            if store.features:
+                start = int(row - store.timeline.origins[series])
+                features = window_features(
+                    store.features[series], item_id, *windows.steps_of(start)
+                )
             yield {
-                "item_id": windows.series.item_ids[series],
+                "item_id": item_id,
                 "forecast_start": moments[row],
                 **{name: values[place] for name, values in arrays.items()},
+                **features,
             }

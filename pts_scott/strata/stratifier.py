@@ -151,10 +151,23 @@ class Stratifier(Policy):
         Parameters
         ----------
         function
-            Called with item id, forecast start (a Timestamp) and the instance
-            (``past_target``, ``future_target``). Two windows are in the same stratum if
-            it returns equal values for both: a number, a string, a date, or a tuple of
-            them.
+            Called with item id, forecast start (a Timestamp) and the instance: its
+            ``past_target`` and ``future_target``, and the features of its series as the
+            dataset gives them, such as ``past_feat_dynamic_real`` and
+            ``future_feat_dynamic_real``, of shape (steps, features), or
+            ``feat_static_cat``. Two windows are in the same stratum if it returns equal
+            values for both: a number, a string, a date, or a tuple of them.
+
+        Examples
+        --------
+        Windows whose forecast range has a holiday, the first known feature:
+
+        >>> Stratifier.custom(
+        ...     lambda item_id, start, window: bool(
+        ...         window["future_feat_dynamic_real"][:, 0].any()
+        ...     )
+        ... )
+        Stratifier.custom(<lambda>)
         """
         return Custom(function)
 

@@ -29,6 +29,7 @@ def write(path, entries, kind=None, batch_size=2, compression=None, stream=False
     """Write entries as GluonTS does: record batches with one row per series."""
     kind = kind or pa.list_(pa.float32())
     fields = {"target": kind, "start": pa.timestamp("us"), "item_id": pa.string()}
+    fields["freq"] = pa.string()
     names = [name for name in fields if not entries or name in entries[0]]
     schema = pa.schema([(name, fields[name]) for name in names])
     make = pa.RecordBatchStreamWriter if stream else pa.RecordBatchFileWriter
@@ -49,13 +50,14 @@ def entries():
 @pytest.mark.parametrize("context", ["full", "padded"])
 @pytest.mark.parametrize("stored", ["float32", "float64"])
 @pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
 def test_mapped_windows_equal_those_in_memory(
-    tmp_path, entries, context, stored, missing
+    tmp_path, entries, context, stored, missing, stream
 ):
     if missing:
         entries[1]["target"][[5, 20]] = np.nan
     kind = pa.list_(getattr(pa, stored)())
-    path = write(tmp_path / "data.arrow", entries, kind)
+    path = write(tmp_path / "data.arrow", entries, kind, stream=stream)
     inside = WindowIndex.from_dataset(
         ListDataset(entries, freq="h"), "h", 6, 2, context=context
     )
@@ -127,6 +129,9 @@ def test_only_suitable_gluonts_arrow_datasets_are_mapped(tmp_path, entries):
 
     part = arrow.ArrowFile(path)[1:3]
     assert map_if_arrow(part, "h") is part
+    streamed = tmp_path / "stream.feather"
+    arrow.ArrowWriter(stream=True).write_to_file(data, streamed)
+    assert isinstance(map_if_arrow(FileDataset(streamed, freq="h"), "h"), ArrowDataset)
     squeezed = tmp_path / "small.feather"
     arrow.ArrowWriter(compression="zstd").write_to_file(data, squeezed)
     dataset = arrow.ArrowFile(squeezed)
@@ -135,6 +140,17 @@ def test_only_suitable_gluonts_arrow_datasets_are_mapped(tmp_path, entries):
     # A dataset with another frequency is read instead, which raises an error.
     daily = FileDataset(path, freq="D")
     assert map_if_arrow(daily, "h") is daily
+
+
+def test_the_frequency_can_be_in_the_file(tmp_path, entries):
+    hourly = [{**entry, "freq": "h"} for entry in entries]
+    dataset = ArrowDataset(write(tmp_path / "data.arrow", hourly, stream=True))
+    assert dataset.freq == "h"
+    assert len(WindowIndex.from_dataset(dataset, "h", 6, 2)) > 0
+    mixed = [{**hourly[0], "freq": "D"}, *hourly[1:]]
+    for wrong in (entries, mixed):
+        with pytest.raises(DataError, match="pass freq="):
+            ArrowDataset(write(tmp_path / "wrong.arrow", wrong))
 
 
 def test_empty_batches_and_null_names_are_read(tmp_path, entries):
@@ -167,10 +183,10 @@ def test_files_that_cannot_be_mapped_are_rejected_with_the_reason(tmp_path, entr
     with pytest.raises(DataError, match="no file"):
         ArrowDataset(path, "h")
     path.write_text("something else")
-    with pytest.raises(DataError, match="random access format"):
+    with pytest.raises(DataError, match="not an Arrow file"):
         ArrowDataset(path, "h")
-    with pytest.raises(DataError, match="random access format"):
-        ArrowDataset(write(path, entries, stream=True), "h")
+    with pytest.raises(DataError, match="is a folder"):
+        ArrowDataset(tmp_path, "h")
     with pytest.raises(DataError, match="compression=None"):
         ArrowDataset(write(path, entries, compression="zstd"), "h")
     whole = [{**entry, "target": np.arange(40)} for entry in entries]

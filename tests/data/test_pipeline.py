@@ -311,3 +311,36 @@ def test_context_before_the_beginning_of_a_series_is_padded_with_a_lead_time(
     windows = assert_same_batches(chain, entries())
     assert splits_of(windows)[0] == (0, min_past)
     assert windows.context == ("padded" if min_past < past else "full")
+
+
+@pytest.mark.parametrize("cls", [InstanceSplitter, AnotherSplitter])
+@pytest.mark.parametrize("lead", [0, 3])
+@pytest.mark.filterwarnings("ignore:AnotherSplitter is not supported natively")
+@pytest.mark.filterwarnings("ignore:1 of 3 series are shorter")
+def test_a_custom_stratifier_sees_the_features_that_entries_give(cls, lead):
+    # The pipeline itself neither splits these features nor keeps them.
+    data = entries()
+    for number, entry in enumerate(data):
+        steps = np.arange(len(entry["target"]))
+        entry["feat_dynamic_real"] = np.stack([steps, steps + 100 * number])
+        entry["feat_static_cat"] = np.array([number])
+    chain = pipeline(cls=cls, lead=lead, past=30, future=20)  # s1 is left out
+    windows = Pipeline.read(chain).windows(data)
+    seen = []
+
+    def record(item_id, start, window):
+        past = window["past_feat_dynamic_real"]
+        future = window["future_feat_dynamic_real"]
+        assert (past.shape, future.shape) == ((30, 2), (20, 2))
+        assert (future[:, 1] == future[:, 0] + 100 * int(item_id[1])).all()
+        assert window["feat_static_cat"].tolist() == [int(item_id[1])]
+        first = future[0, 0]
+        # The context ends lead steps earlier, and begins with padding.
+        assert past[-1, 0] == first - lead - 1
+        assert past[0, 0] == max(0, first - lead - 30)
+        seen.append((int(item_id[1]), int(first - lead)))
+        return bool(future[:, 0].max() > 35)
+
+    strata = Stratifier.custom(record).stratify(windows)
+    assert seen == splits_of(windows)
+    assert len(strata) == 2

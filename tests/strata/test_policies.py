@@ -64,3 +64,29 @@ def raises(item_id, forecast_start, instance):
 def test_failing_function_is_reported_with_its_window(function, message, windows):
     with pytest.raises(StratificationError, match=rf"'s0' at 2021-03-01.*{message}"):
         Stratifier.custom(function).stratify(windows)
+
+
+def is_holiday(item_id, forecast_start, window):
+    return bool(window["future_feat_dynamic_real"][:, 0].any())
+
+
+def test_holidays_can_be_strata():
+    days, holidays = np.arange(40), np.isin(np.arange(40), [10, 25, 26])
+    entries = [
+        {
+            "item_id": name,
+            "start": "2020-01-01",
+            "target": np.sin(days),
+            "feat_dynamic_real": holidays[None].astype(float),
+        }
+        for name in ("a", "b")
+    ]
+    windows = WindowIndex.from_dataset(entries, "D", 5, 2)
+    table = Stratifier.custom(is_holiday).stratify(windows).table()
+    # The two days from 9, 10, 24, 25 and 26 on have a holiday, in both series.
+    assert sorted(table["windows"]) == [10, 2 * 34 - 10]
+
+    del entries[1]["feat_dynamic_real"]
+    windows = WindowIndex.from_dataset(entries, "D", 5, 2)
+    with pytest.raises(StratificationError, match="'b' .*future_feat_dynamic_real"):
+        Stratifier.custom(is_holiday).stratify(windows)
