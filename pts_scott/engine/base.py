@@ -77,7 +77,7 @@ class BaseEngine(ABC):
     def anchor(self, sample: Sample) -> Tensors:
         """Return g(t,0) = Σ w_i ∇f_{ξ_i}(θ(t,0)); the parameters become the snapshot."""
         self.current_windows = sample.windows
-        self.counters.gradients += len(sample.windows)
+        self.counters.gradients += sample.windows.numel()
         self.anchored = Anchored(*self._anchor(self._typed(sample)))
         return self.anchored.anchor
 
@@ -94,7 +94,7 @@ class BaseEngine(ABC):
             return self._anchor_direction(sample, anchored)
         self.current_windows = sample.windows
         passes = 1 if anchor is None else 2
-        self.counters.gradients += passes * len(sample.windows)
+        self.counters.gradients += passes * sample.windows.numel()
         return self._direction(self._typed(sample), anchor, coefficient)
 
     def _typed(self, sample: Sample) -> Sample:

@@ -32,21 +32,16 @@ State = tuple[Tensors, ...]
 
 
 class StepInputs(NamedTuple):
-    """The tensors that a compiled step reads, and those that it changes in place."""
+    """The tensors that a compiled step reads or changes in place, in their order."""
 
     theta: Tensors
     state: State
+    step_count: Tensors
     numbers: Tensors
     buffers: Tensors
     snapshot: Tensors = ()
     anchor: Tensors = ()
     coefficient: Tensors = ()
-
-    def flat(self) -> list[Tensor]:
-        """Return all tensors in a row."""
-        before = [*self.theta, *(tensor for own in self.state for tensor in own)]
-        before += [*self.numbers, *self.buffers]
-        return [*before, *self.snapshot, *self.anchor, *self.coefficient]
 
 
 class PendingDirection(NamedTuple):
@@ -100,7 +95,8 @@ class CompiledEngine(EagerEngine):
         self._coefficient = _Number(first)
         self._loaded: Any = None
         self._held: list[Tensor | None] = []
-        self._state: State = ()
+        self._count: Tensors = ()  # the optimizer's steps, if it counts them
+        self._changed: list[Tensor] = []  # by a step: parameters, state and count
         self._optimizer_step = 0
         self._options: dict[str, Any] = {}
         self._recompile_if_changed()
@@ -129,23 +125,20 @@ class CompiledEngine(EagerEngine):
         """Compute v and update the parameters along it, in one compiled function."""
         self.compiled_steps += 1
         self.anchored = None
-        numbers = self._next_numbers()
         (windows, weights), anchor, coefficient, loss = v
-        inputs = StepInputs(
-            self.gradients.parameters, self._state, numbers, self.gradients.buffers
-        )
+        numbers = self._next_numbers()
+        inputs = [*self._changed, *numbers, *self.gradients.buffers]  # as `StepInputs`
         if loss is not None:
             assert anchor is not None
-            fixed = inputs._replace(anchor=anchor).flat()
-            (squared_norm,) = self._along_anchor(fixed)
+            (squared_norm,) = self._along_anchor([*inputs, *anchor])
             return Step(windows, loss, squared_norm)
         function = self._single
         if anchor is not None:
-            c = (self._coefficient.tensor(coefficient),)
-            inputs = inputs._replace(snapshot=self.snapshot, anchor=anchor, coefficient=c)
+            c = self._coefficient.tensor(coefficient)
+            inputs += [*self.snapshot, *anchor, c]
             function = self._pair
         drawn = (windows,) if weights is None else (windows, weights)
-        loss, squared_norm = function(inputs.flat(), *drawn)
+        loss, squared_norm = function(inputs, *drawn)
         return Step(windows, loss, squared_norm)
 
     def _try_step(self, sample: Sample, anchor: Tensors | None) -> None:
@@ -155,9 +148,13 @@ class CompiledEngine(EagerEngine):
     # -- the optimizer's state ------------------------------------------------------
 
     def load_optimizer_state(self) -> None:
-        """Find torch's state, or create it as torch would at the first step."""
+        """Find torch's state, or create it as torch would at the first step.
+
+        Called before the first step of each outer loop: callbacks may have changed it.
+        """
         optimizer, rule = self.optimizer, self._rule
         parameters = self.gradients.parameters
+        self._recompile_if_changed()
         if self._loaded is optimizer.state and self._is_current():
             return
         for parameter in parameters:
@@ -165,17 +162,17 @@ class CompiledEngine(EagerEngine):
                 if name not in optimizer.state[parameter]:
                     zeros = torch.zeros_like(parameter, requires_grad=False)
                     optimizer.state[parameter][name] = zeros
-        self._state = tuple(
-            tuple(optimizer.state[p][name] for name in rule.state) for p in parameters
-        )
+        state = [optimizer.state[p][name] for p in parameters for name in rule.state]
         self._optimizer_step = 0
         if rule.counts:
             # Views of one tensor, so that one addition counts for all parameters.
             given = optimizer.state[parameters[0]].get("step", torch.zeros(()))
             self._optimizer_step = int(given)
-            self._counter = torch.full((len(parameters),), float(given))
-            for parameter, count in zip(parameters, self._counter.unbind(), strict=True):
-                optimizer.state[parameter]["step"] = count
+            count = torch.full((len(parameters),), float(given))
+            self._count = (count,)
+            for parameter, own in zip(parameters, count.unbind(), strict=True):
+                optimizer.state[parameter]["step"] = own
+        self._changed = [*parameters, *state, *self._count]
         self._loaded = optimizer.state
         self._held = self._own_state()
 
@@ -191,8 +188,8 @@ class CompiledEngine(EagerEngine):
         return [state[p].get(name) for p in self.gradients.parameters for name in names]
 
     def reread_step(self) -> None:
-        if self._rule.counts:
-            self._optimizer_step = int(self._counter[0])
+        for count in self._count:
+            self._optimizer_step = int(count[0])
 
     @contextmanager
     def rolled_back(self) -> Iterator[None]:
@@ -229,10 +226,7 @@ class CompiledEngine(EagerEngine):
         """Return the numbers that the update of the next step needs."""
         if self._loaded is not self.optimizer.state:
             self.load_optimizer_state()
-        self._recompile_if_changed()
         self._optimizer_step += 1
-        if self._rule.counts:
-            self._counter.add_(1)
         group = self.optimizer.param_groups[0]
         values = self._rule.numbers(self._optimizer_step, group)
         pairs = zip(self._numbers, values, strict=True)
@@ -285,6 +279,7 @@ class CompiledEngine(EagerEngine):
         inputs = StepInputs(
             theta=take(count),
             state=tuple(take(len(self._rule.state)) for _ in range(count)),
+            step_count=take(len(self._count)),
             numbers=take(len(self._numbers)),
             buffers=take(len(self.gradients.buffers)),
             snapshot=take(count if snapshot else 0),
@@ -306,6 +301,8 @@ class CompiledEngine(EagerEngine):
             v = tuple(scale * x for x in v)
         else:  # the guard skips a step if this overflows
             squared = torch.stack([x.square().sum() for x in v]).sum()
+        for count in inputs.step_count:
+            count.add_(1)
         steps = zip(inputs.theta, v, inputs.state, strict=True)
         for place, (parameter, direction, own) in enumerate(steps):
             if place not in self.gradients.idle:

@@ -118,7 +118,10 @@ class LoopReport:
     def _numbers(self) -> list[float]:
         """The losses of all steps, then ‖v‖² of each; waits for the device."""
         losses, norms = zip(*((s.loss, s.squared_norm) for s in self.steps), strict=True)
-        return torch.stack([*losses, *norms]).tolist()  # type: ignore[no-any-return]
+        values = [*losses, *norms]
+        if values[0].device.type == "cpu":  # where reading one is cheaper than stacking
+            return [value.item() for value in values]
+        return torch.stack(values).tolist()  # type: ignore[no-any-return]
 
     @property
     def is_finite(self) -> bool:

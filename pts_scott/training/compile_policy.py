@@ -22,7 +22,7 @@ from pts_scott.errors import ScottWarning
 from pts_scott.method.hyperparameters import Hyperparameters
 from pts_scott.method.methods import METHODS
 from pts_scott.training.budget import Budget
-from pts_scott.training.threads import is_large_step
+from pts_scott.training.threads import CONVOLUTIONS, is_large_step
 
 STEPS_THAT_REPAY_COMPILING = 10_000
 SECONDS_THAT_REPAY_COMPILING = 60.0
@@ -98,10 +98,11 @@ def wants_compilation(
     if wanted != "auto":
         return bool(wanted) and windows.compiles
     size = hyperparameters.batch_size
+    steps = windows.context_length + windows.prediction_length
     return (
         windows.compiles
         # The kernel of a recurrent layer stays as it is, so its length does not count.
-        and not is_large_step(network, size, context_length=1)
+        and not is_large_step(network, size, steps, CONVOLUTIONS)
         and repays_compiling(hyperparameters, budget)
     )
 

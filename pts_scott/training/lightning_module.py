@@ -38,7 +38,7 @@ from pts_scott.training.run_state import (
 from pts_scott.training.runner import OuterLoopRunner
 from pts_scott.training.signals import stop_on_termination
 
-LOG_SECONDS = 0.1
+LOG_SECONDS = 0.25
 
 
 class OuterLoopModule(pl.LightningModule):

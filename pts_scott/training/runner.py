@@ -37,10 +37,10 @@ from pts_scott.training.run_state import RunState
 from pts_scott.training.threads import is_large_step
 from pts_scott.training.window_errors import named_window_errors
 
-# What an outer loop costs besides its steps (Lightning, history, budgets) is a tenth of
-# 20 compiled steps of a small network. Slower steps hide it, and are rolled back or
+# What an outer loop costs besides its steps (Lightning, history, budgets) is as much as
+# seven compiled steps of a small network. Slower steps hide it, and are rolled back or
 # interrupted in smaller groups.
-STEPS_TOGETHER = 100
+STEPS_TOGETHER = 200
 
 
 class OuterLoopRunner:

@@ -15,19 +15,33 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-LARGE_STEP = 1e8  # parameters × windows (× steps of a recurrent layer)
+LARGE_STEP = 1e8  # parameters × windows × steps at which they are used
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+#: Layers that use their parameters at each step of a window.
+STEPWISE = (nn.RNNBase, *CONVOLUTIONS)
 
 
-def is_large_step(network: nn.Module, batch_size: int, context_length: int) -> bool:
-    """Return whether arithmetic, not overhead, takes most of a step's time."""
-    known = (p for p in network.parameters() if not is_lazy(p))
-    work = batch_size * sum(p.numel() for p in known)
-    return work * (context_length if is_recurrent(network) else 1) >= LARGE_STEP
+def is_large_step(
+    network: nn.Module,
+    batch_size: int,
+    context_length: int,
+    stepwise: tuple[type[nn.Module], ...] = STEPWISE,
+) -> bool:
+    """Return whether arithmetic, not overhead, takes most of a step's time.
 
-
-def is_recurrent(network: nn.Module) -> bool:
-    """Return whether the network has one of torch's recurrent layers."""
-    return any(isinstance(module, nn.RNNBase) for module in network.modules())
+    Parameters
+    ----------
+    network, batch_size, context_length
+        The network, and the windows of a step.
+    stepwise
+        Layers whose parameters count for each step of a context.
+    """
+    work = 0
+    for layer in network.modules():
+        own = (p.numel() for p in layer.parameters(recurse=False) if not is_lazy(p))
+        work += sum(own) * (context_length if isinstance(layer, stepwise) else 1)
+    return batch_size * work >= LARGE_STEP
 
 
 def choose_threads(network: nn.Module, batch_size: int, context_length: int) -> int:

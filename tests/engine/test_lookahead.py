@@ -18,6 +18,7 @@ from pts_scott.engine.lookahead import (
 )
 from pts_scott.method.early_stop import NeverStop
 from pts_scott.method.protocol import Step
+from pts_scott.method.samplers import DRAWN_AHEAD
 
 CPU = torch.device("cpu")
 M = 4  # windows in a mini-batch
@@ -76,7 +77,8 @@ def test_windows_of_the_cancelled_direction_are_drawn_first(monkeypatch):
 def test_without_an_early_stop_nothing_is_cancelled(gamma):
     run = run_with(gamma)
     assert len(run.outer_loop(5).steps) == 5
-    assert run.method.state_dict()["step"] == {"returned": None}
+    # None of the five samples was put back.
+    assert len(run.method.state_dict()["step"]["ahead"]) == DRAWN_AHEAD // M - 5
     assert run.counters.gradients == run.method.anchor_windows + 4 * 2 * M
 
 

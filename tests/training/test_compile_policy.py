@@ -23,7 +23,10 @@ HAS_COMPILER = "pts_scott.training.compile_policy.has_compiler"
         ({"epochs": None, "time_budget": 59.0}, nn.Linear(6, 2), False),
         ({"epochs": None, "gradient_budget": 640_000}, nn.Linear(6, 2), True),
         ({"epochs": None, "gradient_budget": 639_999}, nn.Linear(6, 2), False),
-        ({"num_batches_per_epoch": 10_000}, nn.LSTM(6, 2), True),
+        # Of as many parameters, only those of a convolution count for each step.
+        ({"num_batches_per_epoch": 10_000}, nn.LSTM(256, 256), True),
+        ({"num_batches_per_epoch": 10_000}, nn.Linear(725, 725), True),
+        ({"num_batches_per_epoch": 10_000}, nn.Conv1d(512, 512, 2), False),
         ({"num_batches_per_epoch": 10_000}, nn.Linear(2000, 2000), False),
         ({"num_batches_per_epoch": 9_999, "compile": True}, nn.Linear(6, 2), True),
         ({"num_batches_per_epoch": 10_000, "compile": False}, nn.Linear(6, 2), False),

@@ -29,8 +29,9 @@ def many_cores(monkeypatch):
         (nn.Linear(2000, 2000), 32, 4),
         (nn.LSTM(100, 100), 32, 4),
         (nn.LSTM(100, 100), 1, 1),
+        (nn.Conv1d(100, 100, 5), 32, 4),
     ],
-    ids=["small", "large", "recurrent", "recurrent, one window"],
+    ids=["small", "large", "recurrent", "recurrent, one window", "convolution"],
 )
 def test_small_steps_use_one_thread_and_large_ones_half_of_the_cores(
     network, batch_size, expected
