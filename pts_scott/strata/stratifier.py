@@ -24,7 +24,7 @@ from pts_scott.strata.policy_text import parse_policy
 
 
 class Stratifier(Policy):
-    """Factories of all policies; subclass it to write your own policy.
+    """Makes policies that divide windows into strata; subclass it to write your own.
 
     Examples
     --------
@@ -79,7 +79,13 @@ class Stratifier(Policy):
 
     @staticmethod
     def ranges(count: int) -> Policy:
-        """Stratify by dividing the span of forecast starts into equal ranges of time."""
+        """Stratify by dividing the span of forecast starts into equal ranges of time.
+
+        Parameters
+        ----------
+        count
+            Number of ranges.
+        """
         return Ranges(count)
 
     @staticmethod
@@ -92,7 +98,15 @@ class Stratifier(Policy):
 
     @staticmethod
     def random(count: int, seed: int = 0) -> Policy:
-        """Stratify by an arbitrary hash of the window: SCSG's policy."""
+        """Stratify by an arbitrary hash of the window: SCSG's policy.
+
+        Parameters
+        ----------
+        count
+            Number of strata.
+        seed
+            Another seed gives another hash.
+        """
         return RandomHash(count, seed)
 
     @staticmethod
@@ -151,16 +165,35 @@ class Stratifier(Policy):
         Parameters
         ----------
         function
-            Called with item id, forecast start (a Timestamp) and the instance
-            (``past_target``, ``future_target``). Two windows are in the same stratum if
-            it returns equal values for both: a number, a string, a date, or a tuple of
-            them.
+            Called with item id, forecast start (a Timestamp) and the instance: a dict
+            of ``past_target``, ``future_target`` and, with `with_scott`, the other fields
+            of the model. Two windows are in the same stratum if it returns equal values
+            for both: a number, a string, a date, or a tuple of them.
+
+        Examples
+        --------
+        >>> holidays = {pd.Timestamp("2024-12-25"), pd.Timestamp("2025-01-01")}
+        >>> def is_holiday(item_id, forecast_start, instance):
+        ...     return forecast_start.normalize() in holidays
+        >>> Stratifier.custom(is_holiday)
+        Stratifier.custom(is_holiday)
         """
         return Custom(function)
 
     @staticmethod
     def parse(text: str) -> Policy:
-        """Return the policy described by a config's text: ``"ranges(4) * series()"``."""
+        """Return the policy that a text describes, as in configs.
+
+        Parameters
+        ----------
+        text
+            Any product of the policies above except `custom`.
+
+        Examples
+        --------
+        >>> Stratifier.parse("ranges(4) * series()")
+        Stratifier.ranges(4) * Stratifier.series()
+        """
         return parse_policy(text, _TEXT_FACTORIES)
 
 
