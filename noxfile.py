@@ -99,6 +99,17 @@ def libraries(session: nox.Session, backend: str) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation into ``site``; a warning is an error.
+
+    The API reference is read from the sources, so the package is not installed.
+    """
+    extras = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
+    session.install(*extras["docs"])
+    session.run("mkdocs", *(session.posargs or ("build", "--strict")))
+
+
+@nox.session
 def demo(session: nox.Session) -> None:
     """Compare SCott with plain SGD on the paper's synthetic data: a table and a plot."""
     install(session, "gluonts")
