@@ -105,8 +105,9 @@ def docs(session: nox.Session) -> None:
     The API reference is read from the sources, so the package is not installed.
     """
     extras = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
-    session.install(*extras["docs"])
-    session.run("mkdocs", *(session.posargs or ("build", "--strict")))
+    session.install("-c", "constraints/docs.txt", *extras["docs"])
+    quiet = {"NO_MKDOCS_2_WARNING": "1"}
+    session.run("mkdocs", *(session.posargs or ("build", "--strict")), env=quiet)
 
 
 @nox.session

@@ -81,10 +81,12 @@ def load(
     target
         Column of the values in long form: by default "target", "y" or "value". In wide
         form, the only column to read.
-    known, past
-        Columns with features of each step: known in advance, such as a price or a
-        holiday, or only when the step has passed. Rows without a target at the end of a
-        series have known features of the steps to forecast.
+    known
+        Columns with features of each step that are known in advance, such as a price or
+        a holiday. Rows without a target at the end of a series have those of the steps
+        to forecast.
+    past
+        Columns with features that are known only when the step has passed.
     static
         Features of each series: a DataFrame with their names in a column "item_id" or
         "unique_id", or in the index. By default that of AutoGluon's data frames.

@@ -30,8 +30,12 @@ class SeriesData:
         Of the data, in reports and results.
     freq
         Frequency of the series, as a pandas alias.
-    item_ids, starts, targets
-        Name, first step and values of each series; NaN where a value is missing.
+    item_ids
+        Name of each series.
+    starts
+        First step of each series.
+    targets
+        Values of each series; NaN where one is missing.
     dropped
         Names of the constant series that were dropped.
     note

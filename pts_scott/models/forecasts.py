@@ -17,13 +17,11 @@ from pts_scott._utils.rng import isolated_rng
 from pts_scott.datasets.catalogue import as_dataset
 from pts_scott.errors import ArgumentError
 
-QUANTILES = (0.1, 0.5, 0.9)
-
 
 def forecast_frame(
     predictor: Predictor,
     data: Any,
-    quantiles: Sequence[float] = QUANTILES,
+    quantiles: Sequence[float] = (0.1, 0.5, 0.9),
     num_samples: int = 100,
     seed: int | None = None,
 ) -> pd.DataFrame:
