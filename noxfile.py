@@ -99,6 +99,18 @@ def libraries(session: nox.Session, backend: str) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation into ``site``; a warning is an error.
+
+    The API reference is read from the sources, so the package is not installed.
+    """
+    extras = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
+    session.install("-c", "constraints/docs.txt", *extras["docs"])
+    quiet = {"NO_MKDOCS_2_WARNING": "1"}
+    session.run("mkdocs", *(session.posargs or ("build", "--strict")), env=quiet)
+
+
+@nox.session
 def demo(session: nox.Session) -> None:
     """Compare SCott with plain SGD on the paper's synthetic data: a table and a plot."""
     install(session, "gluonts")

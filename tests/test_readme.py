@@ -1,56 +1,50 @@
-"""The README's examples run, and links in the documentation lead somewhere."""
+"""The examples of all pages run, and links in the documentation lead somewhere."""
 
 from __future__ import annotations
 
 import re
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from helpers.examples import examples, run_examples
 
 from pts_scott.method.methods import METHODS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-FOLDERS = (".", "docs", "configs", "notebooks")
+FOLDERS = (".", "docs", "docs/reference", "configs", "notebooks")
 PAGES = [page for folder in FOLDERS for page in sorted(ROOT.glob(f"{folder}/*.md"))]
 
 
 @pytest.mark.slow
 def test_the_examples_work(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names: dict = {}
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.S)
-    for block in blocks:
-        for_pytorchts = "from pts." in block
-        for_gluonts = "from gluonts.torch.model" in block
-        needs_backend = for_pytorchts or for_gluonts
-        if needs_backend and for_pytorchts == (find_spec("pts") is None):
-            continue
-        exec(compile(block, str(README), "exec"), names)
-        if names.get("metrics") and "MASE" not in names:
-            names["MASE"] = names["metrics"]["MASE"]
-    assert len(blocks) == 12
-    assert names["MASE"] < 1.5
+    names = run_examples(README)
+    assert len(examples(README)) == 12
+    assert names["metrics"]["MASE"] < 1.5
     assert names["forecast"].mean.shape == (24,)
     printed = capsys.readouterr().out
     assert "train_loss" in printed
     assert "Mon, 2024Q1" in printed
 
 
+WITH_EXAMPLES = [page for page in PAGES if page != README and examples(page)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["data", "sampling"])
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_the_examples_of_pages_work(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names: dict = {}
-    text = (ROOT / "docs" / f"{page}.md").read_text()
-    if page == "sampling":  # the rest of the page are fragments
-        text = text.partition("## In your own training loop")[2]
-    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
-    assert blocks
-    for block in blocks:
-        if "from gluonts.torch.model" not in block or find_spec("pts") is None:
-            exec(compile(block, page, "exec"), names)
+    run_examples(page)
+
+
+def test_only_marked_examples_are_not_run(tmp_path):
+    page = tmp_path / "page.md"
+    marked = "<!-- not run: needs data -->\n\n```python\na = 1\n```\n"
+    page.write_text(f"{marked}\nText.\n\n```python\nb = 2\n```\n")
+    assert examples(page) == ["b = 2\n"]
+    page.write_text(marked.replace(": needs data", ":"))  # without a reason
+    assert examples(page) == ["a = 1\n"]
 
 
 def anchors(page: Path) -> set[str]:

@@ -133,7 +133,29 @@ class WindowIndex:
         context: str = "full",
         dtype: torch.dtype = torch.float32,
     ) -> WindowIndex:
-        """Index the windows of a GluonTS dataset."""
+        """Index the windows of a GluonTS dataset.
+
+        Parameters
+        ----------
+        dataset
+            Entries with ``start`` and ``target``.
+        freq
+            Frequency of the series, as a pandas alias.
+        context_length, prediction_length, stride, context
+            As for the class.
+        dtype
+            Type of the values in a batch.
+
+        Examples
+        --------
+        >>> entry = {"start": "2024-01-01", "target": [1.0, 2.0, 4.0, 3.0, 5.0]}
+        >>> windows = WindowIndex.from_dataset([entry], "D", 2, 1)
+        >>> len(windows)
+        3
+        >>> windows.contexts(torch.tensor([0, 2]))
+        tensor([[1., 2.],
+                [4., 3.]])
+        """
         return cls(
             SeriesStore.from_dataset(dataset, freq, dtype),
             context_length,
@@ -156,7 +178,13 @@ class WindowIndex:
         return self.series.values.device
 
     def to(self, device: torch.device | str) -> WindowIndex:
-        """Return the same windows with the series on another device."""
+        """Return the same windows with the series on another device.
+
+        Parameters
+        ----------
+        device
+            The device.
+        """
         moved = copy.copy(self)
         moved.series = self.series.to(device)
         moved.counts, moved.firsts = self.counts.to(device), self.firsts.to(device)
@@ -172,7 +200,13 @@ class WindowIndex:
         return last
 
     def locate(self, windows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the series, and the forecast start as a step of it, of each window."""
+        """Return the series, and the forecast start as a step of it, of each window.
+
+        Parameters
+        ----------
+        windows
+            Numbers of the windows.
+        """
         if self._count is not None:
             series = windows.div(self._count, rounding_mode="floor")
             place = windows - series * self._count
@@ -182,7 +216,20 @@ class WindowIndex:
         return series, self.firsts[series] + place * self.stride
 
     def draw(self, size: int, generator: torch.Generator) -> Tensor:
-        """Draw windows uniformly and independently from all windows."""
+        """Draw windows uniformly and independently from all windows.
+
+        Parameters
+        ----------
+        size
+            How many.
+        generator
+            Source of randomness.
+
+        Returns
+        -------
+        Tensor
+            Their numbers.
+        """
         if self._size > UNBIASED_BELOW:
             return draw_integers(self._size, (size,), generator, self.device)
         place = draw_device(self.device)
@@ -193,6 +240,11 @@ class WindowIndex:
         """Return the context of each window: (M, steps) or (M, steps, dimensions).
 
         Missing and padded values are zero.
+
+        Parameters
+        ----------
+        windows
+            Numbers of the windows.
         """
         return self.gather(windows, ["past_target"])["past_target"]
 
@@ -205,8 +257,12 @@ class WindowIndex:
             Numbers of the windows, of shape (M,).
         fields
             Names to return; None for all: past_target, future_target,
-            past_observed_values, future_observed_values and past_is_pad, of shape
-            (M, steps) or (M, steps, dimensions).
+            past_observed_values, future_observed_values and past_is_pad.
+
+        Returns
+        -------
+        dict of str to Tensor
+            Values of shape (M, steps) or (M, steps, dimensions), by name.
         """
         series, starts = self.locate(windows)
         steps = starts[:, None] + self._steps

@@ -83,10 +83,12 @@ def load(
     target
         Column of the values in long form: by default "target", "y" or "value". In wide
         form, the only column to read.
-    known, past
-        Columns with features of each step: known in advance, such as a price or a
-        holiday, or only when the step has passed. Rows without a target at the end of a
-        series have known features of the steps to forecast.
+    known
+        Columns with features of each step that are known in advance, such as a price or
+        a holiday. Rows without a target at the end of a series have those of the steps
+        to forecast.
+    past
+        Columns with features that are known only when the step has passed.
     static
         Features of each series: a DataFrame with their names in a column "item_id" or
         "unique_id", or in the index. By default that of AutoGluon's data frames.
@@ -98,9 +100,34 @@ def load(
         Folder of the files of known datasets: by default the one that the environment
         variable PTS_SCOTT_DATA names.
 
+    Returns
+    -------
+    SeriesData
+        The series, with ``report()``, ``split()`` and ``dataset()``. Estimators and
+        `forecast_frame` take it as it is.
+
     Raises
     ------
-    DatasetNotFoundError, FileLayoutError, ConstantSeriesError, FrequencyError, DataError
+    DatasetNotFoundError
+        If there is no dataset or file of this name.
+    FileLayoutError
+        If columns cannot be told apart, or do not hold what they should.
+    FrequencyError
+        If the timestamps have no common frequency.
+    ConstantSeriesError
+        If a series has only one value, and ``constant`` is "error".
+    DataError
+        If the data cannot be used for another reason.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({
+    ...     "unique_id": ["north"] * 3 + ["south"] * 3,
+    ...     "ds": [*pd.date_range("2024-01-01", periods=3)] * 2,
+    ...     "y": [1.0, 2.0, 3.0, 5.0, 4.0, 6.0],
+    ... })
+    >>> load(frame)
+    SeriesData('data', freq='D', 2 series of 3 steps)
     """
     one_of("constant", constant, CONSTANT)
     columns = Columns(
@@ -176,7 +203,19 @@ def _names(argument: str, given: Any) -> tuple[str, ...]:
 
 
 def available(folder: str | Path | None = None) -> pd.DataFrame:
-    """List the datasets known by name, where they were found, or how to get them."""
+    """List the datasets known by name, where they were found, or how to get them.
+
+    Parameters
+    ----------
+    folder
+        Folder of their files: by default the one that the environment variable
+        PTS_SCOTT_DATA names.
+
+    Returns
+    -------
+    pd.DataFrame
+        One row per dataset: name, series, steps, freq, start, description, where, get.
+    """
     place = data_folder(folder)
     rows = []
     for known in KNOWN.values():

@@ -22,7 +22,7 @@ from pts_scott.datasets.time_split import TimeSplit, split_by_time
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SeriesData:
-    """Series in memory, all of one frequency.
+    """Series in memory, all of one frequency: what `load` returns.
 
     Parameters
     ----------
@@ -30,8 +30,12 @@ class SeriesData:
         Of the data, in reports and results.
     freq
         Frequency of the series, as a pandas alias.
-    item_ids, starts, targets
-        Name, first step and values of each series; NaN where a value is missing.
+    item_ids
+        Name of each series.
+    starts
+        First step of each series.
+    targets
+        Values of each series; NaN where one is missing.
     dropped
         Names of the constant series that were dropped.
     note
@@ -84,6 +88,11 @@ class SeriesData:
         horizon
             Steps after the target for which features have to be known: 0 for training,
             the prediction length for forecasts.
+
+        Returns
+        -------
+        list of dict
+            One entry per series, with ``item_id``, ``start``, ``target`` and features.
         """
         entries: list[dict[str, Any]] = [
             {"item_id": item_id, "start": start, "target": target}
@@ -102,15 +111,38 @@ class SeriesData:
         ----------
         horizon
             See `entries`: for a forecast with known features, the prediction length.
+
+        Returns
+        -------
+        ListDataset
+            The entries in GluonTS' own class.
         """
         return ListDataset(self.entries(horizon), freq=gluonts_frequency(self.freq))
 
     def estimator_arguments(self, estimator: type) -> dict[str, Any]:
-        """Return the arguments by which an estimator class learns of the features."""
+        """Return the arguments by which an estimator class learns of the features.
+
+        Parameters
+        ----------
+        estimator
+            An estimator class of either library, e.g. ``DeepAREstimator``.
+
+        Returns
+        -------
+        dict
+            E.g. ``{"num_feat_dynamic_real": 1}``. A warning names the features that the
+            estimator cannot use.
+        """
         return {} if self.features is None else self.features.arguments(estimator)
 
     def pick(self, rows: Sequence[int]) -> SeriesData:
-        """Return some of the series, by position."""
+        """Return some of the series.
+
+        Parameters
+        ----------
+        rows
+            Their positions.
+        """
         return replace(
             self,
             item_ids=tuple(self.item_ids[row] for row in rows),
@@ -129,7 +161,7 @@ class SeriesData:
         return moments.min(), moments.max()
 
     def report(self) -> DataReport:
-        """Count the missing values and the zeros."""
+        """Count the missing values and the zeros; ``print`` the result."""
         return build_report(self)
 
     def split(
@@ -139,7 +171,7 @@ class SeriesData:
         train: float = 0.8,
         tune: float = 0.1,
     ) -> TimeSplit:
-        """Split by time.
+        """Split by time: training, test and tuning ranges, the same for all series.
 
         Parameters
         ----------
@@ -149,6 +181,12 @@ class SeriesData:
             Share of all steps, from the first on, used for training.
         tune
             Share of the training range, at its end, on which tuning evaluates.
+
+        Returns
+        -------
+        TimeSplit
+            Its parts ``train``, ``test``, ``fit``, ``tuning`` and ``backtest`` are
+            `SeriesData`.
 
         Raises
         ------

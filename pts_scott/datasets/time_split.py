@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TimeSplit:
-    """A dataset split by time, at the same moments for all series.
+    """A dataset split by time, at the same moments for all series; ``print`` it.
 
     Parameters
     ----------
@@ -70,7 +70,13 @@ class TimeSplit:
         )
 
     def windows(self, part: SeriesData) -> int:
-        """Return the number of windows with full context in a part."""
+        """Return the number of windows with full context in a part.
+
+        Parameters
+        ----------
+        part
+            One of the parts, e.g. ``split.train``.
+        """
         return sum(len(target) - self._window_length + 1 for target in part.targets)
 
     @property
@@ -101,7 +107,7 @@ class TimeSplit:
 def split_by_time(
     data: SeriesData, context: int, prediction: int, train: float, tune: float
 ) -> TimeSplit:
-    """Split series by time; see :meth:`SeriesData.split`."""
+    """Split series by time; see `SeriesData.split`."""
     calendar = _Calendar.of(data)
     train_steps = _share(train, calendar.steps)
     tune_steps = _share(tune, train_steps)

@@ -138,7 +138,13 @@ class StratifiedBatchSampler(torch.utils.data.Sampler[list[int]]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a saved state."""
+        """Continue from a saved state.
+
+        Parameters
+        ----------
+        state
+            What `state_dict` returned.
+        """
         self._generator.set_state(state["generator"])
         self._sampler.load_state_dict(state["sampler"])
 

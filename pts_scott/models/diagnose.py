@@ -77,7 +77,14 @@ def diagnose(
 
     Raises
     ------
-    ArgumentError, DataError, ModelError, DivergenceError
+    ArgumentError
+        If ``estimator`` is not one that a `ScottTrainer` trains.
+    DataError
+        If the data cannot be used.
+    ModelError
+        If the network breaks an assumption of the method.
+    DivergenceError
+        If the short training run diverges.
 
     Examples
     --------

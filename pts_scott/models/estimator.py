@@ -34,7 +34,10 @@ FORECAST_BATCH = 32
 
 
 class ScottEstimator(Estimator):
-    """Base of the estimators.
+    """Base of this package's estimators, which train a network on windows.
+
+    To train a network of your own like the others, subclass it and implement
+    `create_network`.
 
     Parameters
     ----------
@@ -80,7 +83,19 @@ class ScottEstimator(Estimator):
         self.context = one_of("context", context, CONTEXTS)
 
     def create_network(self, dimensions: int | None) -> nn.Module:
-        """Return an untrained network; ``dimensions`` is None for univariate series."""
+        """Return an untrained network; subclasses implement this.
+
+        Parameters
+        ----------
+        dimensions
+            Dimensions of the target; None for univariate series.
+
+        Returns
+        -------
+        nn.Module
+            A network with ``loss(past_target, future_target, …)``, one loss per window,
+            whose ``forward`` takes the fields ``input_names`` and makes the forecast.
+        """
         raise NotImplementedError
 
     def train(
@@ -94,8 +109,7 @@ class ScottEstimator(Estimator):
         Parameters
         ----------
         training_data
-            Entries with ``start`` and ``target``, a DataFrame, or what
-            `pts_scott.datasets.catalogue.load` returns.
+            Entries with ``start`` and ``target``, a DataFrame, or what `load` returns.
         validation_data
             Entries whose last windows are used for ``val_loss``, as in GluonTS.
         **loader
@@ -107,6 +121,13 @@ class ScottEstimator(Estimator):
         -------
         Predictor
             A predictor of the backend's own class.
+
+        Raises
+        ------
+        DataError
+            If the data cannot be used, e.g. because series are too short.
+        ModelError
+            If the network breaks an assumption of the method, e.g. by BatchNorm.
         """
         return self._train(training_data, validation_data, None, loader)
 
@@ -125,6 +146,11 @@ class ScottEstimator(Estimator):
             A predictor trained by an estimator with the same arguments.
         training_data, validation_data, **loader
             As for `train`.
+
+        Returns
+        -------
+        Predictor
+            A new predictor; the given one stays as it is.
         """
         return self._train(training_data, validation_data, predictor, loader)
 
@@ -161,6 +187,11 @@ class ScottEstimator(Estimator):
             Windows on which ``val_loss`` is measured, all of them.
         from_predictor
             Predictor whose parameters training starts from; None for new ones.
+
+        Returns
+        -------
+        Predictor
+            A predictor of the backend's own class.
         """
         dimensions = windows.series.dimensions
         if dimensions is not None and not self.multivariate:
@@ -177,7 +208,18 @@ class ScottEstimator(Estimator):
         return self.create_predictor(network, dimensions)
 
     def create_windows(self, dataset: Dataset) -> WindowIndex:
-        """Return the windows of a dataset that this estimator trains on."""
+        """Return the windows of a dataset that this estimator trains on.
+
+        Parameters
+        ----------
+        dataset
+            As for `train`.
+
+        Returns
+        -------
+        WindowIndex
+            For `train_windows`, `diagnose`, and ``Stratifier.describe``.
+        """
         return WindowIndex.from_dataset(
             map_if_arrow(as_dataset(dataset, self.freq), self.freq),
             self.freq,
@@ -188,7 +230,13 @@ class ScottEstimator(Estimator):
         )
 
     def create_transformation(self, dimensions: int | None = None) -> Transformation:
-        """Return the transformation from an entry to the network's inputs."""
+        """Return the transformation from an entry to the network's inputs.
+
+        Parameters
+        ----------
+        dimensions
+            Dimensions of the target; None for univariate series.
+        """
         return Chain(
             [
                 AsNumpyArray(
@@ -213,7 +261,15 @@ class ScottEstimator(Estimator):
         )
 
     def create_predictor(self, network: nn.Module, dimensions: int | None) -> Predictor:
-        """Return the backend's predictor of a trained network."""
+        """Return the backend's predictor of a trained network.
+
+        Parameters
+        ----------
+        network
+            The network.
+        dimensions
+            Dimensions of the target; None for univariate series.
+        """
         return backend.make_predictor(
             network=network,
             input_names=list(self.input_names),

@@ -17,13 +17,11 @@ from pts_scott._utils.rng import isolated_rng
 from pts_scott.datasets.catalogue import as_dataset
 from pts_scott.errors import ArgumentError
 
-QUANTILES = (0.1, 0.5, 0.9)
-
 
 def forecast_frame(
     predictor: Predictor,
     data: Any,
-    quantiles: Sequence[float] = QUANTILES,
+    quantiles: Sequence[float] = (0.1, 0.5, 0.9),
     num_samples: int = 100,
     seed: int | None = None,
 ) -> pd.DataFrame:
@@ -34,8 +32,9 @@ def forecast_frame(
     predictor
         What an estimator's ``train`` returned.
     data
-        A DataFrame or Series, what `pts_scott.datasets.catalogue.load` returned, or a
-        GluonTS dataset.
+        A DataFrame or Series, what `load` returned, or a GluonTS dataset. With known
+        features, rows without a target at the end of each series hold those of the
+        steps to forecast.
     quantiles
         Between 0 and 1.
     num_samples
@@ -48,6 +47,19 @@ def forecast_frame(
     pd.DataFrame
         One row per series and step, with columns ``item_id``, ``timestamp``, ``mean``
         and one for each quantile, named like ``"0.1"``.
+
+    Raises
+    ------
+    ArgumentError
+        If a quantile is not between 0 and 1, the dataset is empty, or its series have
+        several dimensions.
+    DataError
+        If known features are missing for the steps to forecast.
+
+    Examples
+    --------
+    >>> predictor = estimator.train(frame)                        # doctest: +SKIP
+    >>> forecast_frame(predictor, frame, quantiles=[0.05, 0.95])  # doctest: +SKIP
     """
     levels = [_level(value) for value in quantiles]
     count = whole_number("num_samples", num_samples)

@@ -82,10 +82,16 @@ class NBEATSEstimator(ScottEstimator):
         See `ScottEstimator`.
     num_stacks
         Number of stacks.
-    widths, num_blocks, num_block_layers, expansion_coefficient_lengths, stack_types
-        One value for each stack, or one for all: width of the layers (512), number of
-        blocks (1), layers per block (4), length of the expansion (32), and kind: "G"
-        generic, "T" trend or "S" seasonal.
+    widths
+        Width of the layers; like the next four, one for each stack, or one for all.
+    num_blocks
+        Number of blocks.
+    num_block_layers
+        Layers per block.
+    expansion_coefficient_lengths
+        Length of the expansion.
+    stack_types
+        "G" generic, "T" trend or "S" seasonal.
     loss_function
         "MAPE", "sMAPE" or "MASE".
     scaling
@@ -170,8 +176,10 @@ class LSTMEstimator(ScottEstimator):
     ----------
     freq, prediction_length, context_length, trainer, stride, context
         See `ScottEstimator`.
-    hidden_size, num_layers
-        Sizes of the LSTM; the paper's are 100 and 2.
+    hidden_size
+        Size of each layer.
+    num_layers
+        Number of LSTM layers.
     dropout
         Dropout between the layers; both passes of an inner step use the same mask.
     scaling

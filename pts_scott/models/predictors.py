@@ -93,8 +93,9 @@ def load_predictor(
 
     Examples
     --------
-    >>> predictor = load_predictor("results/train/small/runs/SGD-seed0/predictor")
-    >>> forecasts = list(predictor.predict(dataset))
+    >>> predictor.serialize(Path("model"))                   # doctest: +SKIP
+    >>> predictor = load_predictor("model")                  # doctest: +SKIP
+    >>> forecasts = list(predictor.predict(dataset))         # doctest: +SKIP
     """
     if isinstance(trusted, str):
         raise ArgumentError(

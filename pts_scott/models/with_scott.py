@@ -35,6 +35,11 @@ def with_scott(estimator: type) -> type:
         the model, its features, scaling and loss, and is serialised like its parent.
         Arguments about training belong to the trainer; here they raise.
 
+    Raises
+    ------
+    ArgumentError
+        If ``estimator`` is not a class of the installed library's torch estimators.
+
     Examples
     --------
     >>> from gluonts.torch import DeepAREstimator            # doctest: +SKIP

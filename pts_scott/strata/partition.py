@@ -66,7 +66,7 @@ class Partition(Protocol):
 
 @dataclass(frozen=True)
 class Strata:
-    """The partition D = D_1 ∪ … ∪ D_B of the windows.
+    """The partition D = D_1 ∪ … ∪ D_B of the windows, as `Policy.stratify` makes it.
 
     Parameters
     ----------
@@ -160,21 +160,40 @@ class Strata:
         return self.sorted.windows(places)
 
     def to(self, device: torch.device | str) -> Strata:
-        """Return the same strata with their tensors on another device."""
+        """Return the same strata with their tensors on another device.
+
+        Parameters
+        ----------
+        device
+            The device.
+        """
         moved = self.sizes.to(device), self.sorted.to(device)
         return Strata(self.stratifier, self.codes, *moved, self.parts, self.index)
 
     def draw(self, size: int, generator: torch.Generator, times: int = 1) -> Tensor:
         """Draw ``size`` windows per stratum, uniform and independent: (B · size,).
 
-        With ``times`` > 1, the result is that of as many calls, concatenated.
+        Parameters
+        ----------
+        size
+            b, windows per stratum.
+        generator
+            Source of randomness.
+        times
+            Number of draws, concatenated.
         """
         shape = (times, len(self), size)
         place = draw_integers(self.sizes[:, None], shape, generator, self.sizes.device)
         return self.sorted.windows((self.starts[:, None] + place).reshape(-1))
 
     def members(self, windows: np.ndarray) -> np.ndarray:
-        """Return the stratum of each window; −1 for one of a code that has none."""
+        """Return the stratum of each window; −1 for one of a code that has none.
+
+        Parameters
+        ----------
+        windows
+            Numbers of windows.
+        """
         parts = [Codes(windows=codes) for codes in self._factor_codes(windows)]
         codes = combine(parts).windows
         assert codes is not None
@@ -190,7 +209,13 @@ class Strata:
         return [part.at(windows, *located) for part in self.parts]
 
     def labels(self, strata: Sequence[int]) -> list[str]:
-        """Return readable labels of strata, based on the first window of each."""
+        """Return readable labels of strata, based on the first window of each.
+
+        Parameters
+        ----------
+        strata
+            Numbers of strata.
+        """
         numbers = self.sorted.windows(self.starts[list(strata)]).cpu().numpy()
         series, rows = self.index.rows(numbers)
         moments = self.index.series.timeline.moments[rows]

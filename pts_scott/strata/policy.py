@@ -27,7 +27,12 @@ STRATUM = "stratum"
 
 
 class Policy(MapTransformation):
-    """Base class of all policies: which stratum a window belongs to."""
+    """Base class of all policies: which stratum a window belongs to.
+
+    `Stratifier` makes them. A product of policies, ``a * b``, puts two windows into the
+    same stratum if both factors do. After an instance splitter of GluonTS, a policy is a
+    ``Transformation`` that writes ``stratum`` into each instance.
+    """
 
     #: Number of strata that the policy declares; None if it depends on the windows.
     count: int | None = None
@@ -35,7 +40,13 @@ class Policy(MapTransformation):
     needs_gradients: bool = False
 
     def fit(self, windows: WindowIndex) -> Policy:
-        """Return the policy with everything it learns from the windows."""
+        """Return the policy with everything it learns from the windows.
+
+        Parameters
+        ----------
+        windows
+            The windows, e.g. of ``estimator.create_windows(dataset)``.
+        """
         return self
 
     def fit_gradients(
@@ -64,7 +75,13 @@ class Policy(MapTransformation):
 
     @abc.abstractmethod
     def codes(self, windows: WindowIndex) -> Codes:
-        """Return the codes of all windows of an index."""
+        """Return the codes of all windows of an index.
+
+        Parameters
+        ----------
+        windows
+            The index.
+        """
 
     def codes_at(self, windows: WindowIndex, numbers: np.ndarray) -> np.ndarray:
         """Return the codes of some windows of an index."""
@@ -72,10 +89,24 @@ class Policy(MapTransformation):
 
     @abc.abstractmethod
     def code(self, instance: Mapping[str, Any]) -> int:
-        """Return the code of one instance, as produced by an instance splitter."""
+        """Return the code of one instance, as produced by an instance splitter.
+
+        Parameters
+        ----------
+        instance
+            The instance, with ``item_id`` and ``forecast_start``.
+        """
 
     def label(self, item_id: str, moment: pd.Timestamp, code: int) -> str:
-        """Return a readable label of a stratum, given one of its windows."""
+        """Return a readable label of a stratum, given one of its windows.
+
+        Parameters
+        ----------
+        item_id, moment
+            Series and forecast start of the window.
+        code
+            Its code.
+        """
         return f"code {code}"
 
     def factors(self) -> list[Policy]:
@@ -96,14 +127,35 @@ class Policy(MapTransformation):
     def stratify(self, windows: WindowIndex) -> Strata:
         """Return the partition of the windows into strata.
 
+        Parameters
+        ----------
+        windows
+            The windows, e.g. of ``estimator.create_windows(dataset)``.
+
+        Returns
+        -------
+        Strata
+            The strata, with their weights and labels.
+
         Raises
         ------
-        TooManyStrataError, EmptyStratumError, FrequencyError
+        TooManyStrataError
+            If the policy asks for more strata than there are windows.
+        EmptyStratumError
+            If no window falls into a stratum that the policy declares.
+        FrequencyError
+            If the policy does not suit the frequency, e.g. hours of daily series.
         """
         return Strata.build(self, require_windows(windows))
 
     def describe(self, windows: WindowIndex) -> pd.DataFrame:
-        """Return a table with the label, windows and weight of each stratum."""
+        """Return a table with the label, windows and weight of each stratum.
+
+        Parameters
+        ----------
+        windows
+            As for `stratify`.
+        """
         return self.stratify(windows).table()
 
     def check_count(self, windows: WindowIndex) -> None:

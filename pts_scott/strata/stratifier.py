@@ -24,7 +24,7 @@ from pts_scott.strata.policy_text import parse_policy
 
 
 class Stratifier(Policy):
-    """Factories of all policies; subclass it to write your own policy.
+    """Makes policies that divide windows into strata; subclass it to write your own.
 
     Examples
     --------
@@ -79,7 +79,13 @@ class Stratifier(Policy):
 
     @staticmethod
     def ranges(count: int) -> Policy:
-        """Stratify by dividing the span of forecast starts into equal ranges of time."""
+        """Stratify by dividing the span of forecast starts into equal ranges of time.
+
+        Parameters
+        ----------
+        count
+            Number of ranges.
+        """
         return Ranges(count)
 
     @staticmethod
@@ -92,7 +98,15 @@ class Stratifier(Policy):
 
     @staticmethod
     def random(count: int, seed: int = 0) -> Policy:
-        """Stratify by an arbitrary hash of the window: SCSG's policy."""
+        """Stratify by an arbitrary hash of the window: SCSG's policy.
+
+        Parameters
+        ----------
+        count
+            Number of strata.
+        seed
+            Another seed gives another hash.
+        """
         return RandomHash(count, seed)
 
     @staticmethod
@@ -173,7 +187,18 @@ class Stratifier(Policy):
 
     @staticmethod
     def parse(text: str) -> Policy:
-        """Return the policy described by a config's text: ``"ranges(4) * series()"``."""
+        """Return the policy that a text describes, as in configs.
+
+        Parameters
+        ----------
+        text
+            Any product of the policies above except `custom`.
+
+        Examples
+        --------
+        >>> Stratifier.parse("ranges(4) * series()")
+        Stratifier.ranges(4) * Stratifier.series()
+        """
         return parse_policy(text, _TEXT_FACTORIES)
 
 

@@ -105,15 +105,15 @@ class ScottTrainer(Configured):
         "fixed": Algorithm 2's K; "geometric": Algorithm 1's random length with mean
         B. Algorithm 1 as in the paper has gamma=None.
     gamma
-        γ, early stop of the inner loop when ‖v(t,k)‖² ≤ γ‖v(t,0)‖²; None to disable
-        it.
+        γ, early stop of the inner loop when ‖v(t,k)‖² ≤ γ‖v(t,0)‖²; None for none.
     coefficient
         c of the control variate, or factor of another correction: 1 is the paper's
         method, 0 the plain optimizer; "linear" goes from 1 to 0 with the budget.
-    epochs, num_batches_per_epoch
-        Epochs, and steps per epoch. The end of an epoch does not interrupt the inner
-        steps of an anchor: epochs shorter than ``inner_steps`` that end within them are
-        counted, but not validated. With epochs=None a budget ends training.
+    epochs
+        How many; with None a budget ends training.
+    num_batches_per_epoch
+        Steps per epoch. Its end does not interrupt the inner steps of an anchor: epochs
+        that end within them are counted, but not validated.
     time_budget
         Seconds of training: sampling, anchors, both passes and updates; neither
         evaluation nor compilation.
