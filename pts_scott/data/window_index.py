@@ -182,7 +182,15 @@ class WindowIndex:
         return series, self.firsts[series] + place * self.stride
 
     def draw(self, size: int, generator: torch.Generator) -> Tensor:
-        """Draw windows uniformly and independently from all windows."""
+        """Draw windows uniformly and independently from all windows.
+
+        Parameters
+        ----------
+        size
+            How many.
+        generator
+            Source of the random numbers, on the CPU: all devices draw the same windows.
+        """
         if self._size > UNBIASED_BELOW:
             return draw_integers(self._size, (size,), generator, self.device)
         place = draw_device(self.device)

@@ -63,26 +63,26 @@ class UniformSampler:
     ) -> None:
         self.size = size
         self._windows, self._generator = windows, generator
-        self._returned: Tensor | None = None
+        self._ahead: list[Tensor] = []  # samples drawn in advance, the next one last
 
     def draw(self) -> Sample:
-        """Draw M windows, or those that were put back."""
-        windows, self._returned = self._returned, None
-        if windows is None:
-            windows = self._windows.draw(self.size, self._generator)
-        return Sample(windows)
+        # Many samples together: each draw is copied to the device, which waits for it.
+        if not self._ahead:
+            times = max(1, DRAWN_AHEAD // self.size)
+            windows = self._windows.draw(times * self.size, self._generator)
+            self._ahead = list(windows.reshape(times, -1).unbind())[::-1]
+        return Sample(self._ahead.pop())
 
     def put_back(self, sample: Sample) -> None:
-        self._returned = sample.windows
+        self._ahead.append(sample.windows)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"returned": self._returned}
+        return {"ahead": torch.stack(self._ahead) if self._ahead else None}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        returned = state["returned"]
-        if returned is not None:
-            returned = returned.to(self._windows.device)
-        self._returned = returned
+        ahead = state["ahead"]
+        device = self._windows.device
+        self._ahead = [] if ahead is None else list(ahead.to(device).unbind())
 
 
 class WeightedUniformSampler(UniformSampler):

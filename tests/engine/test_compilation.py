@@ -12,7 +12,7 @@ from torch import nn
 from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_cache
 
-from pts_scott.engine.compilation import CompiledFunction
+from pts_scott.engine.compilation import OPTIONS, CompiledFunction, compile_graph
 
 
 def test_each_combination_of_shapes_is_compiled_once(monkeypatch):
@@ -29,6 +29,20 @@ def test_each_combination_of_shapes_is_compiled_once(monkeypatch):
         x = torch.randn(size, 3)
         assert torch.equal(function([w], x)[0], x @ w)
     assert compiled == [[(3, 2), (4, 3)], [(3, 2), (5, 3)]]
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_kernels_are_called_from_cpp_on_the_cpu_only(device, monkeypatch):
+    """Elsewhere that needs the headers of the accelerator's toolkit."""
+    given = []
+    monkeypatch.setattr(
+        "torch._inductor.compile_fx.compile_fx",
+        lambda graph, examples, config_patches: given.append(config_patches),
+    )
+    graph = torch.fx.symbolic_trace(lambda x: (x + 1,))
+    compile_graph(graph, [torch.zeros(2, device=device)])
+    supported = all(hasattr(torch._inductor.config, name) for name in OPTIONS)
+    assert given == [OPTIONS if device == "cpu" and supported else {}]
 
 
 def test_compiling_in_the_middle_of_a_run_draws_nothing(traced):
