@@ -69,6 +69,14 @@ class NoisyLSTM(nn.Module):
         return (forecast + self.shift - future_target).square().mean(1)
 
 
+class FusedDropout(TinyNetwork):
+    """Dropout by the operator that accelerators have for it."""
+
+    def loss(self, past_target, future_target):
+        hidden, _ = torch.native_dropout(past_target, 0.3, self.training)
+        return super().loss(hidden, future_target)
+
+
 class DeepDropout(TinyNetwork):
     """Several random operators whose order matters."""
 
@@ -85,6 +93,7 @@ class DeepDropout(TinyNetwork):
 
 NETWORKS = {
     "dropout": (Dropout, 1e-9),
+    "fused dropout": (lambda: FusedDropout().double(), 1e-9),
     "buffers": (RunningLevel, 1e-9),
     "several": (lambda: DeepDropout().double(), 1e-9),
     # In single precision, rounding is amplified by Adam where gradients are small.
@@ -120,7 +129,13 @@ def test_other_optimizers_use_the_same_compiled_gradient_twice(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "method"), [("buffers", "plain"), ("several", "scott"), ("lstm", "scott")]
+    ("name", "method"),
+    [
+        ("buffers", "plain"),
+        ("fused dropout", "scott"),
+        ("several", "scott"),
+        ("lstm", "scott"),
+    ],
 )
 def test_compiled_networks_with_randomness_or_buffers_equal_eager_ones(name, method):
     check_equal_to_eager(name, method)
