@@ -101,7 +101,7 @@ def test_experiment_gives_the_losses_of_the_cpu(device, optimizer, small_config)
 
 def test_step_benchmark_runs_on_the_device(device, tmp_path):
     script = Path(__file__).parents[2] / "benchmarks" / "steps.py"
-    options = ["--device", device.type, "--models", "VAR", "--batch-sizes", "32"]
+    options = ["--device", device.type, "--models", "VAR", "--batch-sizes", "8"]
     options += ["--rounds", "1", "--no-runs", "--compile-sizes", "--output"]
     done = subprocess.run(
         [sys.executable, str(script), *options, str(tmp_path)],

@@ -17,7 +17,7 @@ pytestmark = gpu_tests
 TESTS = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("method", ["scott", "plain", "stratified"])
+@pytest.mark.parametrize("method", ["scott", "plain"])
 def test_two_devices_equal_one(device, method, tmp_path):
     if device.type not in ("cuda", "cpu"):
         pytest.skip("Lightning shares work between CUDA devices only")
