@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 
@@ -11,8 +12,8 @@ nox.options.sessions = ["tests"]
 nox.options.reuse_venv = "yes"
 
 BACKENDS = ("gluonts", "pytorchts")
-FAST = "not slow and not long and not hosts"
-SLOW = "slow and not long and not hosts"
+FAST = "not slow and not long and not hosts and not gpu"
+SLOW = "slow and not long and not hosts and not gpu"
 HOSTS = "hosts"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -51,6 +52,23 @@ def hosts(session: nox.Session, backend: str) -> None:
     One test at a time: their hosts have the same addresses, and several processes each.
     """
     run_in_tests_session(session, backend, "-m", HOSTS, "-n", "0", "tests/hosts")
+
+
+@nox.session
+@nox.parametrize("backend", BACKENDS, ids=BACKENDS)
+def gpu(session: nox.Session, backend: str) -> None:
+    """Compare training on an accelerator with the CPU; docs/gpu.md says how to report.
+
+    Without constraints, so that torch's build is that of the machine: PyPI's, or the one
+    of the index that the environment variable ``TORCH_INDEX_URL`` names (ROCm, XPU, …).
+    """
+    if backend == "pytorchts" and sys.version_info[:2] > (3, 11):
+        session.skip("PyTorchTS 0.6.0 needs Python 3.10 or 3.11.")
+    if "TORCH_INDEX_URL" in os.environ:
+        session.install("torch", "--index-url", os.environ["TORCH_INDEX_URL"])
+    session.install(package(backend, "test"))
+    # One process: several would share the memory of the device.
+    session.run("pytest", "-m", "gpu", "tests/gpu", *session.posargs, env=ONE_THREAD)
 
 
 @nox.session(python="3.10")

@@ -8,7 +8,8 @@ Two tables are printed and written as CSV, with a figure:
   on a batch that is already in memory), our plain step, our SCott inner step and an
   anchor, eager and compiled.
 
-Rounds are interleaved and medians are compared. Compilation is timed separately.
+Rounds are interleaved and medians are compared. Compilation is timed separately. With
+``--device``, all sides are measured there, and clocks are read when it has finished.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ from pts_scott.method.scott import Algorithm
 from pts_scott.models.networks import LSTMNetwork, VARNetwork, nbeats_network
 from pts_scott.strata.partition import Strata
 from pts_scott.training.callbacks import Observer
-from pts_scott.training.optimizers import OPTIMIZERS
+from pts_scott.training.optimizers import make_optimizer
+from pts_scott.training.trainer_checks import lightning_accelerator, resolve_device
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -57,7 +59,21 @@ ANCHOR = 49  # windows per anchor: weekday × season on Traffic
 INNER_STEPS = 20
 ROUND_SECONDS = 0.5
 STRATIFIER = Stratifier.periodic(ANCHOR)
-OPTIONS: dict[str, Any] = {"lr": 1e-3, "weight_decay": 1e-5, "fused": True}
+DEVICE = torch.device("cpu")  # of all measurements; `main` sets it
+
+
+def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Make the optimizer of all sides, with torch's fused kernel where there is one."""
+    return make_optimizer(
+        *("adam", list(parameters)), learning_rate=1e-3, weight_decay=1e-5, fusable=True
+    )
+
+
+def clock() -> float:
+    """Return the time when the device has finished what it was given."""
+    if DEVICE.type != "cpu":
+        torch.get_device_module(DEVICE).synchronize()
+    return time.perf_counter()
 
 
 @dataclass(frozen=True)
@@ -143,7 +159,9 @@ def library_seconds(model: Model, data: ListDataset, size: int, steps: int) -> f
         from pts.model.n_beats import NBEATSEstimator
         from pts.model.simple_feedforward import SimpleFeedForwardEstimator
 
-        trainer = Trainer(epochs=1, batch_size=size, num_batches_per_epoch=steps)
+        trainer = Trainer(
+            epochs=1, batch_size=size, num_batches_per_epoch=steps, device=DEVICE
+        )
         arguments = {"prefetch_factor": None}
         estimator = (
             SimpleFeedForwardEstimator(
@@ -167,17 +185,20 @@ def library_seconds(model: Model, data: ListDataset, size: int, steps: int) -> f
                 "default_root_dir": tempfile.mkdtemp(),  # for GluonTS' checkpoint
                 "enable_progress_bar": False,
                 "enable_model_summary": False,
-                "accelerator": "cpu",
+                "accelerator": lightning_accelerator(DEVICE),
             },
             **lengths,
         )
-    began = time.perf_counter()
+    began = clock()
     estimator.train(data, **arguments)
-    return (time.perf_counter() - began) / steps
+    return (clock() - began) / steps
 
 
 class Parts(Observer):
-    """Seconds by part of a step; those within an anchor count as anchor only."""
+    """Seconds by part of a step; those within an anchor count as anchor only.
+
+    On an accelerator only anchors are timed: a clock in every step would slow it down.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
@@ -197,7 +218,9 @@ class Parts(Observer):
         ]
         if method.anchor_sampler is not None:
             watched.append((method.anchor_sampler, "draw", "drawing"))
-        if isinstance(engine, CompiledEngine):
+        if DEVICE.type != "cpu":
+            watched = [(algorithm, "_anchor", "anchor")]
+        elif isinstance(engine, CompiledEngine):
             watched.append((engine, "apply", "whole step, compiled"))
         else:
             watched += [
@@ -214,11 +237,11 @@ class Parts(Observer):
             if self._inside:
                 return function(*args, **kwargs)
             self._inside = True
-            began = time.perf_counter()
+            began = clock()
             try:
                 return function(*args, **kwargs)
             finally:
-                self.seconds[part] += time.perf_counter() - began
+                self.seconds[part] += clock() - began
                 self._inside = False
 
         return timed
@@ -239,6 +262,7 @@ def run_trainer(
         gamma=None,
         epochs=1,
         num_batches_per_epoch=steps,
+        device=DEVICE,
         compile=compiled,
         seed=0,
         trainer_kwargs={"enable_progress_bar": False, "callbacks": [parts]},
@@ -312,9 +336,9 @@ class Engine:
         compiled: bool,
     ) -> None:
         torch.manual_seed(0)
-        losses = Losses(model.make())
+        losses = Losses(model.make().to(DEVICE))
         gradients = Gradients(losses, compiled=compiled)
-        optimizer = torch.optim.Adam(gradients.parameters, **OPTIONS)
+        optimizer = adam(losses.trainable().values())
         numbers = Hyperparameters(
             method=method, batch_size=size, inner_steps=INNER_STEPS, gamma=None
         )
@@ -331,31 +355,31 @@ class Engine:
         self.algorithm = Algorithm(
             chosen, self.wrapper, early_stop, output, counters, generators.length
         )
-        began = time.perf_counter()
+        began = clock()
         if compiled:
             engine.warm_up(chosen.anchor_windows, size, False)
-        self.compile_seconds = time.perf_counter() - began if compiled else 0.0
+        self.compile_seconds = clock() - began if compiled else 0.0
         self.parts = Parts()
         self.parts.watch(self.algorithm, engine)
 
     def step(self, steps: int) -> float:
         """Return the seconds per step, without anchors."""
         self.parts.seconds.clear()
-        began = time.perf_counter()
+        began = clock()
         for _ in range(0, steps, INNER_STEPS):
             report = self.algorithm.outer_loop(
                 1e-3, 1.0, lambda made: made < steps, steps
             )
             self.wrapper.finish(report)
-        seconds = time.perf_counter() - began - self.parts.seconds["anchor"]
+        seconds = clock() - began - self.parts.seconds["anchor"]
         return seconds / (-(-steps // INNER_STEPS) * min(steps, INNER_STEPS))
 
     def anchor(self, repeats: int) -> float:
         """Return the seconds per anchor."""
-        began = time.perf_counter()
+        began = clock()
         for _ in range(repeats):
             self.algorithm._anchor()
-        return (time.perf_counter() - began) / repeats
+        return (clock() - began) / repeats
 
 
 class Bare:
@@ -363,12 +387,10 @@ class Bare:
 
     def __init__(self, model: Model, windows: WindowIndex, size: int, compiled: bool):
         torch.manual_seed(0)
-        self.losses = Losses(model.make())
+        self.losses = Losses(model.make().to(DEVICE))
         numbers = windows.draw(size, torch.Generator().manual_seed(0))
         self.batch = windows.gather(numbers, self.losses.fields)
-        self.optimizer: torch.optim.Optimizer = OPTIMIZERS["adam"](
-            self.losses.parameters(), **OPTIONS
-        )
+        self.optimizer = adam(self.losses.parameters())
         self.sample, self.compile_seconds = Sample(numbers), 0.0
         self.engine: CompiledEngine | None = None
         if compiled:
@@ -379,13 +401,13 @@ class Bare:
                 self.optimizer,
                 uses_snapshot=False,
             )
-            began = time.perf_counter()
+            began = clock()
             self.step(1)
-            self.compile_seconds = time.perf_counter() - began
+            self.compile_seconds = clock() - began
 
     def step(self, steps: int) -> float:
         """Return the seconds per step."""
-        began = time.perf_counter()
+        began = clock()
         for _ in range(steps):
             if self.engine is not None:
                 v = self.engine.direction(self.sample, None, 1.0)
@@ -394,7 +416,7 @@ class Bare:
                 self.optimizer.zero_grad()
                 self.losses(self.batch).mean().backward()
                 self.optimizer.step()
-        return (time.perf_counter() - began) / steps
+        return (clock() - began) / steps
 
 
 def engine_rows(
@@ -407,7 +429,7 @@ def engine_rows(
     """Yield rows of one model: steps and anchors against the bare limit."""
     windows = WindowIndex.from_dataset(
         data, "D", model.context_length, model.prediction_length
-    )
+    ).to(DEVICE)
     strata = STRATIFIER.stratify(windows)
     for compiled, mode_sizes in ((False, sizes), (True, compile_sizes)):
         for size in mode_sizes:
@@ -532,9 +554,12 @@ def main() -> None:
     parser.add_argument("--compile-sizes", type=int, nargs="*", default=[1, 32, 256])
     parser.add_argument("--no-runs", action="store_true", help="skip whole training runs")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="e.g. cuda, or auto")
     parser.add_argument("--output", type=Path, default=Path("benchmark-results"))
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    global DEVICE
+    DEVICE = resolve_device(options.device)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
     options.output.mkdir(exist_ok=True)
@@ -545,7 +570,8 @@ def main() -> None:
         if not options.models or any(w in m.name for w in options.models)
     ]
     print(
-        f"{backend.NAME}, torch {torch.__version__}, {options.threads} thread(s), Adam, "
+        f"{backend.NAME}, torch {torch.__version__}, {DEVICE}, {options.threads} "
+        "thread(s), Adam, "
         f"medians of {options.rounds} interleaved rounds"
     )
 

@@ -28,13 +28,10 @@ class Generators:
     probe: torch.Generator
 
     @classmethod
-    def from_seed(cls, seed: int, device: torch.device | str = "cpu") -> Generators:
-        """Create independent streams; those that draw windows live on ``device``."""
+    def from_seed(cls, seed: int) -> Generators:
+        """Create independent streams, on the CPU: all devices draw the same windows."""
         seeds = np.random.SeedSequence(seed).generate_state(5, dtype=np.uint64)
-        places = (device, device, "cpu", "cpu", device)
-        return cls(
-            *(_generator(int(s), place) for s, place in zip(seeds, places, strict=True))
-        )
+        return cls(*(torch.Generator().manual_seed(int(s) % 2**63) for s in seeds))
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the position of each stream."""
@@ -44,13 +41,6 @@ class Generators:
         """Set each stream to a position that `state_dict` returned."""
         for name, value in state.items():
             getattr(self, name).set_state(value)
-
-
-def _generator(seed: int, device: torch.device | str) -> torch.Generator:
-    # The meta device has no generator: use the CPU's.
-    place = draw_device(torch.device(device))
-    place = torch.device("cpu") if place.type == "meta" else place
-    return torch.Generator(place).manual_seed(seed % 2**63)
 
 
 def fresh_seed() -> int:
@@ -67,7 +57,7 @@ def isolated_rng(seed: int, device: torch.device) -> Iterator[None]:
     nothing has changed for the caller.
     """
     with preserved_rng(device):
-        _seed_global_state(seed)
+        _seed_global_state(seed, device)
         yield
 
 
@@ -81,19 +71,25 @@ def preserved_rng(device: torch.device) -> Iterator[None]:
         set_global_state(before, device)
 
 
-def offset_global_seed(rank: int) -> None:
+def offset_global_seed(rank: int, device: torch.device) -> None:
     """Add the rank to the global seed, so that processes draw different numbers."""
-    _seed_global_state(torch.initial_seed() + rank)
+    _seed_global_state(torch.initial_seed() + rank, device)
 
 
-def _seed_global_state(seed: int) -> None:
-    torch.manual_seed(seed)
+def _seed_global_state(seed: int, device: torch.device) -> None:
+    # torch.manual_seed would also seed devices whose state is not restored.
+    torch.default_generator.manual_seed(seed)
+    if device.type not in WITHOUT_STATE:
+        state = torch.Generator(device).manual_seed(seed).get_state()
+        _device_rng(device).set_rng_state(state, *_place(device))
     np.random.seed(seed % 2**32)
     random.seed(seed)
 
 
 #: The global generators that a network may draw from.
 SOURCES = ("torch", "device", "numpy", "python")
+#: Devices that have no random state beside torch's own.
+WITHOUT_STATE = ("cpu", "meta")
 
 
 def global_state(
@@ -114,16 +110,19 @@ def global_state(
         "numpy": _numpy_state,
         "python": _python_state,
     }
-    if device.type in ("cpu", "meta"):
+    if device.type in WITHOUT_STATE:
         del read["device"]
     return {name: read[name]() for name in sources if name in read}
 
 
 def set_global_state(state: Mapping[str, Any], device: torch.device) -> None:
-    """Set the global generators that ``state`` names."""
+    """Set the global generators that ``state`` names.
+
+    That of a device is left alone if the state is one of another kind of device.
+    """
     if "torch" in state:
         torch.set_rng_state(state["torch"])
-    if "device" in state and device.type != "cpu":
+    if "device" in state and is_of_device(state, device):
         _device_rng(device).set_rng_state(state["device"], *_place(device))
     if "numpy" in state:
         kind, keys, *rest = state["numpy"]
@@ -131,6 +130,13 @@ def set_global_state(state: Mapping[str, Any], device: torch.device) -> None:
     if "python" in state:
         version, words, gauss = state["python"]
         random.setstate((version, tuple(words), gauss))
+
+
+def is_of_device(state: Mapping[str, Any], device: torch.device) -> bool:
+    """Return whether a state was saved on the same kind of device."""
+    own = global_state(device, ["device"])
+    sizes = {len(x["device"]) if "device" in x else 0 for x in (state, own)}
+    return len(sizes) == 1
 
 
 def changed_sources(
@@ -197,5 +203,10 @@ def draw_integers(
 
 
 def draw_device(device: torch.device) -> torch.device:
-    """Return the device on which numbers for ``device`` are drawn: MPS has no float64."""
-    return torch.device("cpu") if device.type == "mps" else device
+    """Return the device on which numbers for ``device`` are drawn.
+
+    It is the CPU, so that one seed draws the same windows on all devices, and a run can
+    be resumed on another one; and MPS has no float64. Tensors on the meta device have no
+    values that could be copied.
+    """
+    return device if device.type == "meta" else torch.device("cpu")

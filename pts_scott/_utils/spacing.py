@@ -24,7 +24,6 @@ def spaced_draws(count: int, size: int, generator: torch.Generator) -> Tensor:
 
     They are in ascending order, and every number is equally likely. On the CPU.
     """
-    place = generator.device
-    inside = torch.rand(size, generator=generator, dtype=torch.float64, device=place)
-    parts = torch.arange(size, dtype=torch.float64) + inside.cpu()
+    inside = torch.rand(size, generator=generator, dtype=torch.float64)
+    parts = torch.arange(size, dtype=torch.float64) + inside
     return (parts * (count / size)).long().clamp(max=count - 1)

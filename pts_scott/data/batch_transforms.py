@@ -41,6 +41,7 @@ class _Quantize:
 
     def __init__(self, transformation: Any) -> None:
         self._edges = torch.as_tensor(transformation.bin_edges)
+        self._placed: dict[torch.device, Tensor] = {}
         self._past = transformation.past_target_field
         self._future = transformation.future_target_field
         self._observed = transformation.past_observed_values_field
@@ -61,5 +62,16 @@ class _Quantize:
 
     def _bins(self, values: Tensor) -> Tensor:
         # Like numpy.digitize, which compares in the precision of the edges.
-        edges = self._edges.to(values.device)
+        edges = self._edges_on(values.device)
         return torch.bucketize(values.to(edges.dtype), edges, right=True)
+
+    def _edges_on(self, device: torch.device) -> Tensor:
+        """Return the edges on a device, copied there once: a copy waits for it."""
+        if device.type == "cpu":
+            return self._edges
+        if device not in self._placed:
+            single = device.type == "mps"  # it has no double precision
+            self._placed[device] = (self._edges.float() if single else self._edges).to(
+                device
+            )
+        return self._placed[device]

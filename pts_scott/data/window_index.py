@@ -223,7 +223,7 @@ class WindowIndex:
         size
             How many.
         generator
-            Source of randomness.
+            Source of the random numbers, on the CPU: all devices draw the same windows.
 
         Returns
         -------

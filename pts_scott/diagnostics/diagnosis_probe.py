@@ -78,7 +78,7 @@ class DiagnosisProbe:
         self._objective = objective
         self._choice = SamplerChoice(windows, policies, batch_size)
         self._sketches = GradientSketches(losses, seed % 2**31, DIMENSIONS)
-        self._generator = Generators.from_seed(seed, windows.device).probe
+        self._generator = Generators.from_seed(seed).probe
         self._points: list[Point] = []
 
     @property
@@ -178,11 +178,10 @@ def _distinct(windows: WindowIndex, count: int, generator: torch.Generator) -> T
     A window that was drawn twice could be among those that strata are fitted to, and
     among those that judge them.
     """
-    place = generator.device
     if 4 * count >= len(windows):
-        order = torch.randperm(len(windows), generator=generator, device=place)
+        order = torch.randperm(len(windows), generator=generator)
         return order[:count].to(windows.device)
     # Of 2n draws from more than 4n windows, more than n are different.
     drawn = windows.draw(2 * count, generator).unique()
-    order = torch.randperm(len(drawn), generator=generator, device=place)
+    order = torch.randperm(len(drawn), generator=generator)
     return drawn[order[:count].to(drawn.device)]

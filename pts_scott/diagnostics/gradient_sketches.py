@@ -104,7 +104,7 @@ class GradientSketches:
                 batch = {name: constant(values) for name, values in batch.items()}
                 sketch = self._by_factors if linear else self._by_windows
                 parts.append(sketch(parameters, batch))
-        return torch.cat(parts).double().cpu()
+        return torch.cat(parts).cpu().double()  # MPS has no double precision
 
     # -- from the linear maps of one pass ----------------------------------------------
 
@@ -164,7 +164,7 @@ class GradientSketches:
         norms = {key: squared_norms(key, factors) for key, factors in found.items()}
         shares = dict.fromkeys(found, 0.0)
         for number in range(min(CHECKED_WINDOWS, len(numbers))):
-            squares = [float(g[number].double().square().sum()) for g in exact]
+            squares = [float(g[number].cpu().double().square().sum()) for g in exact]
             covered = sum(squares[p] for key in found for p in key if p is not None)
             norm = sum(float(own[number]) for own in norms.values())
             right = math.isclose(norm, covered, rel_tol=1e-2, abs_tol=1e-30)

@@ -83,7 +83,8 @@ class _Group:
 
 def _squared_norm(tensors: Iterable[Tensor]) -> Tensor:
     """Return ‖g‖² over all tensors, summed in float64."""
-    return torch.stack([t.norm() for t in tensors]).double().square().sum()
+    norms = torch.stack([t.norm() for t in tensors])
+    return norms.cpu().double().square().sum()  # MPS has no double precision
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ class VarianceProbe:
     exact
         Use every window once instead of drawing: no sampling error, for small data.
     generator
-        Draws the windows; on their device.
+        Draws the windows; on the CPU.
 
     Raises
     ------

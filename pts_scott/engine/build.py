@@ -96,7 +96,9 @@ def build_engine(
     engine = _executing_engine(method, gradients, gather, counters, options, processes)
     looks_ahead = options.looks_ahead
     if looks_ahead is None:
-        looks_ahead = should_look_ahead(device, bool(gradients.stochastic))
+        stochastic = bool(gradients.stochastic) and method.stops_early
+        scaled = gradients.scaler is not None
+        looks_ahead = should_look_ahead(device, stochastic, scaled)
     if looks_ahead:
         deferred = DeferredEarlyStop(gamma, device) if method.uses_anchor else None
         wrapper = LookaheadEngine(engine, deferred)

@@ -24,6 +24,7 @@ from pts_scott.engine.tracing import trace
 
 # In C++, calls of the kernels take up to a quarter less of a small step. Compiled apart
 # from them, and optimized less: a thousand calls in one function would take minutes.
+# On the CPU only: elsewhere they would need the headers of the accelerator's toolkit.
 OPTIONS = {"cpp_wrapper": True, "cpp_wrapper_build_separate": True}
 
 
@@ -100,6 +101,7 @@ def compile_graph(graph: GraphModule, arguments: Sequence[Tensor]) -> Callable[.
     with torch.no_grad(), tracing(TracingContext(mode)):
         examples = [mode.from_tensor(x, static_shapes=True) for x in arguments]
         supported = all(hasattr(config, name) for name in OPTIONS)  # newer torch only
+        supported &= all(x.device.type == "cpu" for x in arguments)
         patches = OPTIONS if supported else {}
         run: Any = compile_fx(graph, examples, config_patches=patches)
     return run  # type: ignore[no-any-return]

@@ -18,6 +18,7 @@ from pts_scott._utils.rng import global_state, set_global_state
 from pts_scott.data.window_index import Batch
 from pts_scott.engine.buffers import Buffers
 from pts_scott.engine.compilation import CompiledFunction
+from pts_scott.engine.isolation import without_cudnn
 from pts_scott.engine.losses import Losses, batch_size
 from pts_scott.engine.tensors import autograd, finest_type, own_tensors
 from pts_scott.method.protocol import Tensors
@@ -228,13 +229,8 @@ class Gradients:
         return repeated()
 
     def _repeatable(self, device: torch.device) -> AbstractContextManager[None]:
-        """Switch off cuDNN where random numbers must repeat.
-
-        It draws the dropout of recurrent layers from a state that cannot be restored.
-        """
-        if self.stochastic and device.type == "cuda":
-            return torch.backends.cudnn.flags(enabled=False)
-        return nullcontext()
+        """Let two passes of a network that draws random numbers draw the same."""
+        return without_cudnn(device) if self.stochastic else nullcontext()
 
     # -- in compiled functions ---------------------------------------------------------
 

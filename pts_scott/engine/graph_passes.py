@@ -123,6 +123,9 @@ def lift_random_numbers(graph_module: GraphModule, *, has_two_passes: bool) -> l
             last = graph.placeholder(f"random_{number}")
         last.meta = dict(same[0].meta)
         for node in same:
+            if node.target is aten.native_dropout.default:
+                _use_mask(node, last)
+                continue
             with graph.inserting_before(node):
                 if _changes_itself(node):
                     new = graph.call_function(aten.copy_.default, (node.args[0], last))
@@ -135,8 +138,31 @@ def lift_random_numbers(graph_module: GraphModule, *, has_two_passes: bool) -> l
     return draws
 
 
+def _use_mask(node: Node, mask: Node) -> None:
+    """Replace the fused dropout of accelerators with a product with its mask."""
+    values, share, training = node.args
+    scale = 1.0 if training is False else 1.0 / (1.0 - share)  # type: ignore[operator]
+    dropped, mask.meta["val"] = node.meta["val"]
+    with node.graph.inserting_before(node):
+        kept = node.graph.call_function(aten.mul.Tensor, (values, mask))
+        scaled = node.graph.call_function(aten.mul.Tensor, (kept, scale))
+    kept.meta = scaled.meta = {"val": dropped}
+    for user in list(node.users):  # one of its two results each
+        user.replace_all_uses_with((scaled, mask)[user.args[1]])  # type: ignore[index]
+        node.graph.erase_node(user)
+    node.graph.erase_node(node)
+
+
+def _dropout_mask(*arguments: Any) -> Tensor:
+    """Draw the mask of a fused dropout, which depends on the shape of its input alone."""
+    mask: Tensor = aten.native_dropout(*arguments)[1]
+    return mask
+
+
 def _draw(node: Node) -> Draw:
     operator: Any = node.target
+    if operator is aten.native_dropout.default:
+        return Draw(_dropout_mask, tuple(_like(x) for x in node.args), {})
     names = {str(operator.overloadpacket).split(".")[-1], operator.name().split("::")[-1]}
     if not names & SHAPE_ONLY:
         raise CompilationError(f"random numbers of {operator} depend on other values")

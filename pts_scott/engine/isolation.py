@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -17,11 +17,23 @@ def evaluation_passes(losses: Losses, device: torch.device) -> Iterator[None]:
     """Allow gradients in evaluation mode; mode and random state are restored on exit."""
     with (
         isolated_rng(0, device),
+        without_cudnn(device),
         losses.mode(training=False),
         torch.inference_mode(False),
         torch.enable_grad(),
     ):
         yield
+
+
+def without_cudnn(device: torch.device) -> AbstractContextManager[None]:
+    """Switch off cuDNN where passes must repeat, or are in evaluation mode.
+
+    It draws the dropout of recurrent layers from a state that cannot be restored, and
+    computes their gradients in training mode only.
+    """
+    if device.type == "cuda":
+        return torch.backends.cudnn.flags(enabled=False)
+    return nullcontext()
 
 
 def constant(tensor: Tensor) -> Tensor:

@@ -20,9 +20,20 @@ from pts_scott.method.early_stop import EarlyStop
 from pts_scott.method.protocol import Step
 
 
-def should_look_ahead(device: torch.device, stochastic: bool) -> bool:
-    """Return whether steps on a device are made without waiting for their norms."""
-    return device.type != "cpu" and not stochastic
+def should_look_ahead(device: torch.device, stochastic: bool, scaled: bool) -> bool:
+    """Return whether steps on a device are made without waiting for their norms.
+
+    Parameters
+    ----------
+    device
+        The training device.
+    stochastic
+        Whether a cancelled direction would have drawn random numbers.
+    scaled
+        Whether a scaler of mixed precision has to see directions that are non-finite, or
+        it would never lower its scale.
+    """
+    return device.type != "cpu" and not stochastic and not scaled
 
 
 class DeferredEarlyStop(EarlyStop):
@@ -55,7 +66,7 @@ class DeferredEarlyStop(EarlyStop):
         self._norm = step.squared_norm
         if self._gamma is not None and self._host is not None:
             self._host.copy_(step.squared_norm, non_blocking=True)
-            self._event.record()
+            self._event.record(torch.cuda.current_stream(step.squared_norm.device))
         return False
 
     def fires(self) -> bool:

@@ -98,7 +98,8 @@ def probe_loss(losses: Losses, windows: WindowIndex, probes: Tensor) -> float:
     if not len(probes):
         return math.nan
     with evaluation_passes(losses, windows.device), torch.no_grad():
-        return float(losses(windows.gather(probes, losses.fields)).double().mean())
+        found = losses(windows.gather(probes, losses.fields))
+    return float(found.cpu().double().mean())  # MPS has no double precision
 
 
 def _has_finite_gradient(losses: Losses, windows: WindowIndex, number: Tensor) -> bool:

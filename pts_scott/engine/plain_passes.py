@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from pts_scott._utils.rng import global_state, preserved_rng, set_global_state
 from pts_scott.engine.base import Gather
 from pts_scott.engine.buffers import Buffers
 from pts_scott.engine.gradients import uncached_autocast
+from pts_scott.engine.isolation import without_cudnn
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.tensors import autograd, finest_type
 from pts_scott.method.protocol import Tensors
@@ -33,9 +34,13 @@ class PlainPasses:
         The window losses of a network.
     gather
         From windows to a batch.
+    stochastic
+        Whether a pass draws random numbers, which the next one has to repeat.
     """
 
-    def __init__(self, losses: Losses, gather: Gather) -> None:
+    def __init__(
+        self, losses: Losses, gather: Gather, *, stochastic: bool = False
+    ) -> None:
         self.network_losses = losses
         self.gather = gather
         self.names = list(losses.trainable())
@@ -44,6 +49,7 @@ class PlainPasses:
         self._device = self.parameters[0].device
         self.tolerance = max(tolerance(p) for p in self.parameters)
         self._random: dict[str, Any] = {}
+        self._stochastic = stochastic
 
     @contextmanager
     def restored(self) -> Iterator[None]:
@@ -51,6 +57,7 @@ class PlainPasses:
         losses = self.network_losses
         with (
             preserved_rng(self._device),
+            without_cudnn(self._device) if self._stochastic else nullcontext(),
             losses.mode(training=True),
             torch.inference_mode(False),
             torch.enable_grad(),

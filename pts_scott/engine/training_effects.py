@@ -13,6 +13,7 @@ from pts_scott._utils.rng import changed_sources, global_state, preserved_rng
 from pts_scott._utils.spacing import evenly_spaced
 from pts_scott.data.window_index import Batch, WindowIndex
 from pts_scott.engine.buffers import Buffers
+from pts_scott.engine.isolation import without_cudnn
 from pts_scott.engine.losses import Losses
 
 MORE_PROBES = 64  # more windows, some of which may differ from the first
@@ -45,7 +46,12 @@ def training_effects(losses: Losses, windows: WindowIndex) -> TrainingEffects:
 
 def _effects(losses: Losses, batch: Batch, device: torch.device) -> TrainingEffects:
     states = global_state(device)
-    with losses.mode(training=True), torch.no_grad(), same_buffers(losses) as before:
+    with (
+        losses.mode(training=True),
+        torch.no_grad(),
+        without_cudnn(device),  # whose dropout would not be noticed
+        same_buffers(losses) as before,
+    ):
         losses(batch)
         changed = before.changed()
     return TrainingEffects(changed_sources(states, global_state(device)), changed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-import torch
 from gluonts.env import env
 from gluonts.evaluation import Evaluator, make_evaluation_predictions
 from gluonts.model.predictor import Predictor
@@ -13,6 +12,7 @@ from gluonts.model.predictor import Predictor
 from pts_scott._utils.rng import isolated_rng
 from pts_scott._utils.spacing import evenly_spaced
 from pts_scott.datasets.series_data import SeriesData
+from pts_scott.models.forecasts import forecast_device
 
 #: Our names of the metrics, and GluonTS' names.
 BACKTEST_METRICS = {
@@ -43,7 +43,7 @@ def backtest(
     evaluator = Evaluator(num_workers=0)
     with warnings.catch_warnings(), np.errstate(all="ignore"), env._let(use_tqdm=False):
         warnings.simplefilter("ignore")
-        with isolated_rng(seed, torch.device("cpu")):
+        with isolated_rng(seed, forecast_device(predictor)):
             forecasts, truth = make_evaluation_predictions(
                 series.dataset(), predictor=predictor, num_samples=samples
             )

@@ -144,7 +144,7 @@ def measure_samplers(
             inner_steps=k,
             sample=options.sample,
             per_stratum=options.per_stratum,
-            generator=torch.Generator(device).manual_seed(options.seed),
+            generator=torch.Generator().manual_seed(options.seed),
         )
 
     measurements = SamplerMeasurements(make_probe, options.points, say)

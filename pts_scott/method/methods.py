@@ -172,6 +172,11 @@ class Method:
         return f"{label(self._strata.stratifier)}, {name}"
 
     @property
+    def stops_early(self) -> bool:
+        """Whether γ may end an outer loop before its K steps."""
+        return self.uses_anchor and self.hyperparameters.gamma is not None
+
+    @property
     def anchor_windows(self) -> int:
         """Windows in one anchor; 0 for methods without one."""
         return 0 if self.anchor_sampler is None else self.anchor_sampler.size

@@ -66,25 +66,24 @@ class UniformSampler:
         self._ahead: list[Tensor] = []  # samples drawn in advance, the next one last
 
     def draw(self) -> Sample:
-        """Draw M windows."""
+        # Many together: one draw takes 3 % of a small step, and on an accelerator it is
+        # copied to the device, which waits for it.
         if not self._ahead:
             times = max(1, DRAWN_AHEAD // self.size)
             windows = self._windows.draw(times * self.size, self._generator)
-            self._ahead = list(windows.reshape(times, self.size).unbind())[::-1]
+            self._ahead = list(windows.reshape(times, -1).unbind())[::-1]
         return Sample(self._ahead.pop())
 
     def put_back(self, sample: Sample) -> None:
         self._ahead.append(sample.windows)
 
     def state_dict(self) -> dict[str, Any]:
-        # One tensor, because a thousand small ones would take long to save.
         return {"ahead": torch.stack(self._ahead) if self._ahead else None}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         ahead = state["ahead"]
-        self._ahead = []
-        if ahead is not None:
-            self._ahead = list(ahead.to(self._windows.device).unbind())
+        device = self._windows.device
+        self._ahead = [] if ahead is None else list(ahead.to(device).unbind())
 
 
 class WeightedUniformSampler(UniformSampler):

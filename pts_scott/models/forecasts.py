@@ -68,13 +68,19 @@ def forecast_frame(
     frames = []
     alone: AbstractContextManager[None] = nullcontext()
     if seed is not None:
-        alone = isolated_rng(whole_number("seed", seed, minimum=0), torch.device("cpu"))
+        seed = whole_number("seed", seed, minimum=0)
+        alone = isolated_rng(seed, forecast_device(predictor))
     with alone:
         for forecast in predictor.predict(dataset, num_samples=count):
             frames.append(_frame(forecast, levels))
     if not frames:
         raise ArgumentError("there is no series to forecast: the dataset is empty.")
     return pd.concat(frames, ignore_index=True)
+
+
+def forecast_device(predictor: Predictor) -> torch.device:
+    """Return the device on which a predictor draws its samples."""
+    return torch.device(getattr(predictor, "device", None) or "cpu")
 
 
 def _level(value: Any) -> float:

@@ -29,6 +29,7 @@ from pts_scott.errors import (
     PredictorError,
     UnsafePredictorError,
 )
+from pts_scott.training.trainer_checks import available_accelerators
 
 # Modules that define what predictors consist of: networks, distributions,
 # transformations and features. Instantiating their classes only computes.
@@ -111,6 +112,8 @@ def load_predictor(
                 _resolve(kind, name, file, packages)
         elif file.name.lower() in STATE_FILES:
             _check_tensors(file)
+    if device is None and not available_accelerators():
+        device = "cpu"  # the files may be of a machine that has one
     place = None if device is None else torch.device(device)
     try:
         return backend.restore_predictor(

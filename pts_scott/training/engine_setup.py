@@ -79,9 +79,12 @@ class EngineSetup:
     def __init__(self, inputs: EngineInputs, *, must_compile: bool) -> None:
         self._inputs = inputs
         self._must_compile = must_compile
-        self._passes = PlainPasses(inputs.losses, inputs.gather)
+        random = bool(inputs.effects.random)
+        self._passes = PlainPasses(inputs.losses, inputs.gather, stochastic=random)
         self._looks_ahead = should_look_ahead(
-            inputs.windows.device, bool(inputs.effects.random)
+            inputs.windows.device,
+            bool(inputs.effects.random) and inputs.method.stops_early,
+            inputs.scaler is not None,
         )
         #: Why steps are not compiled although they should be; None otherwise.
         self.fallback: str | None = None

@@ -15,6 +15,7 @@ import torch
 from pts_scott._utils.spacing import evenly_spaced
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.losses import Losses
+from pts_scott.engine.update_rules import INDIFFERENT
 from pts_scott.errors import CheckpointMismatchError
 from pts_scott.strata.partition import Strata
 
@@ -89,9 +90,14 @@ def _digest(pieces: Iterable[bytes]) -> str:
 
 
 def describe_optimizer(optimizer: torch.optim.Optimizer) -> str:
-    """Return the class and options of an optimizer that a user's function made."""
+    """Return the class and options of an optimizer that a user's function made.
+
+    Not its kernels, which depend on the device: a run may be resumed on another one.
+    """
     groups = [
-        {**group, "params": len(group["params"])} for group in optimizer.param_groups
+        {k: x for k, x in group.items() if k not in INDIFFERENT}
+        | {"params": len(group["params"])}
+        for group in optimizer.param_groups
     ]
     return f"{type(optimizer).__name__} {groups}"
 

@@ -41,6 +41,7 @@ def join_processes(
     ProcessError
     """
     state = runner.state
+    _check_device(runner)
     group = ProcessGroup(
         finest_type(runner.losses.trainable().values()),
         runner.windows.device,
@@ -64,10 +65,21 @@ def join_processes(
     # Without a given seed, each process drew one: use that of the first.
     generators = runner.generators
     generators.load_state_dict(group.gather(generators.state_dict())[0])
-    offset_global_seed(group.rank)  # dropout masks differ
+    offset_global_seed(group.rank, runner.windows.device)  # dropout masks differ
     if group.is_first:
         _warn_unreliable_restarts()
     return group
+
+
+def _check_device(runner: OuterLoopRunner) -> None:
+    """Check that Lightning has left the network where the windows are."""
+    network, windows = next(runner.losses.parameters()).device, runner.windows.device
+    if network != windows:
+        raise ProcessError(
+            f"Lightning trains this process on {network}, but its windows are on "
+            f"{windows}: its number on this host is not in LOCAL_RANK. Start the "
+            "processes with torchrun, or let Lightning start them."
+        )
 
 
 def _warn_unreliable_restarts() -> None:

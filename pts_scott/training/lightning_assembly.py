@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,6 +53,20 @@ class LightningOptions:
     def is_distributed(self) -> bool:
         """Whether several processes share the work."""
         return is_distributed(self._given.get("strategy"))
+
+    def process_device(self, device: torch.device) -> torch.device:
+        """Return the device of this process: each of several processes has its own.
+
+        Lightning gives it to a process only when training starts, and the windows have to
+        be there before.
+        """
+        if not self.is_distributed or device.type in ("cpu", "mps"):
+            return device
+        rank = int(os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", 0)))
+        given = self._given.get("devices")
+        if isinstance(given, str) and "," in given:
+            given = [int(number) for number in given.split(",") if number.strip()]
+        return torch.device(device.type, given[rank] if isinstance(given, list) else rank)
 
     def make_trainer(
         self,

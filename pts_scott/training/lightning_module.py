@@ -29,6 +29,7 @@ from pts_scott.training.callbacks import Observer
 from pts_scott.training.clock import Stopwatch
 from pts_scott.training.fingerprint import Fingerprint
 from pts_scott.training.joining import join_processes
+from pts_scott.training.optimizers import use_own_kernels
 from pts_scott.training.run_state import (
     KEY,
     RunState,
@@ -380,6 +381,7 @@ class OuterLoopModule(pl.LightningModule):
         with intact_checkpoint():
             check_shapes(self, checkpoint["state_dict"])
             self.state.load_state_dict(checkpoint[KEY], self._rank())
+            use_own_kernels(checkpoint["optimizer_states"][0], self._make_optimizer())
         self.state.finished = False
         self.runner.faults.retry()
 

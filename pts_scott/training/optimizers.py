@@ -155,6 +155,23 @@ def make_optimizer(
         ) from error
 
 
+def use_own_kernels(saved: dict[str, Any], optimizer: Optimizer) -> None:
+    """Give a saved optimizer the kernels of this run's, which may be on another device.
+
+    torch loads them with the state, but not every device has every fused kernel, and
+    some need the count of steps on the device.
+
+    Parameters
+    ----------
+    saved
+        The optimizer's part of a checkpoint, which is changed.
+    optimizer
+        The optimizer of this run.
+    """
+    for group, own in zip(saved["param_groups"], optimizer.param_groups, strict=True):
+        group.update({k: own[k] for k in ("fused", "foreach") if k in own and k in group})
+
+
 def _format_options(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in options.items())
 

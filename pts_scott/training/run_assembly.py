@@ -69,7 +69,7 @@ class RunAssembly:
         ArgumentError
         """
         trainer, compilation = self._trainer, self.decide_compilation()
-        generators = Generators.from_seed(seed, trainer.device)
+        generators = Generators.from_seed(seed)
         numbers = trainer.hyperparameters
         method = METHODS[numbers.method](
             numbers, self._windows, self.strata, generators, self._sampling.objective

@@ -27,7 +27,7 @@ from pts_scott.training.history import History
 from pts_scott.training.probes import Probes
 
 KEY = "pts_scott"  # key of this package's part in Lightning's checkpoints
-FORMAT = 4
+FORMAT = 5
 #: The entries of that part and their types, except format and version.
 STATE: dict[str, type | tuple[type, ...]] = {
     "fingerprint": dict,

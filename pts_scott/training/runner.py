@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ from pts_scott._utils.rng import (
     Generators,
     changed_sources,
     global_state,
+    is_of_device,
     set_global_state,
 )
 from pts_scott._utils.text import shorten
@@ -22,6 +24,7 @@ from pts_scott.engine.gradients import uncached_autocast
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.processes import Processes, ProcessGroup
 from pts_scott.engine.training_effects import TrainingEffects
+from pts_scott.errors import ScottWarning
 from pts_scott.method.methods import Method
 from pts_scott.method.output import OutputSelector
 from pts_scott.method.protocol import LoopReport, Tensors
@@ -194,7 +197,20 @@ class OuterLoopRunner:
         self._use(self.setup.make(self.plan.compiled), self.state.engine)
         self.state.history.compile_seconds += self.setup.compile_seconds
         if self.state.random is not None:
-            set_global_state(self.state.random, self.windows.device)
+            self._restore_random(self.state.random)
+
+    def _restore_random(self, state: dict[str, Any]) -> None:
+        """Restore the global random state of a checkpoint."""
+        device = self.windows.device
+        if self.effects.random and not is_of_device(state, device):
+            warnings.warn(
+                "the checkpoint was written on another kind of device, whose random "
+                f"numbers {device.type} cannot continue: {self.losses.name} draws others "
+                "from here on than it would have drawn there.",
+                ScottWarning,
+                stacklevel=2,
+            )
+        set_global_state(state, device)
 
     def _gather(self, numbers: torch.Tensor) -> Batch:
         return self.windows.gather(numbers, self.losses.fields)

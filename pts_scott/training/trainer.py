@@ -330,15 +330,16 @@ class ScottTrainer(Configured):
         self._history, self._report = History(), ""
         self.compiled, self.compile_fallback = False, None
         losses = Losses(network, windows.fields)
+        device = self._lightning_options.process_device(self.device)
         with (
-            isolated_rng(seed, self.device),
+            isolated_rng(seed, device),
             thread_limit(self.threads, network, self.batch_size, windows.context_length),
         ):
-            network.to(self.device)
-            windows = windows.to(self.device)
+            network.to(device)
+            windows = windows.to(device)
             check_model(losses, windows)
             if validation_windows is not None:
-                validation_windows = validation_windows.to(self.device)
+                validation_windows = validation_windows.to(device)
                 with about_validation_data():
                     check_validation(losses, windows, validation_windows)
             losses.train()
@@ -346,7 +347,7 @@ class ScottTrainer(Configured):
             self.stratify_seconds = assembly.stratify_seconds
             self.strata = assembly.strata
             self._run(assembly.make_module(validation_windows, seed, self._history))
-        losses.eval()
+        losses.eval().to(device)  # Lightning leaves it on the CPU
 
     @property
     def budget(self) -> Budget:

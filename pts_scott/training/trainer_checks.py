@@ -145,6 +145,13 @@ def resolve_device(device: str | torch.device) -> torch.device:
             f"{found}); use device='auto', or install a build of torch for it."
         )
     lightning_accelerator(resolved)
+    if resolved.index:  # the first one is there
+        count = torch.get_device_module(resolved).device_count()
+        if resolved.index >= count:
+            raise ArgumentError(
+                f"device={str(device)!r}: torch finds {count} here, numbered from 0; use "
+                f"one of them, or device={resolved.type!r} for the first."
+            )
     return resolved
 
 

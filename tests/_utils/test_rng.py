@@ -5,15 +5,19 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 import torch
 
 from pts_scott._utils.rng import (
     Generators,
     changed_sources,
+    draw_device,
     global_state,
+    is_of_device,
     isolated_rng,
     offset_global_seed,
     preserved_rng,
+    set_global_state,
 )
 
 CPU = torch.device("cpu")
@@ -61,7 +65,7 @@ def test_ranks_draw_different_numbers():
     drawn = []
     for rank in (0, 1):
         with isolated_rng(5, CPU):
-            offset_global_seed(rank)
+            offset_global_seed(rank, CPU)
             drawn.append(draw())
     with isolated_rng(5, CPU):
         assert drawn[0] == draw()
@@ -96,3 +100,53 @@ def test_streams_resume_from_their_state():
     resumed = Generators.from_seed(1)
     resumed.load_state_dict(state)
     assert torch.equal(torch.rand(3, generator=resumed.inner), expected)
+
+
+def test_seeding_leaves_other_devices_alone(monkeypatch):
+    seeded = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    with isolated_rng(5, CPU):
+        inside = torch.rand(())
+    assert not seeded
+    assert inside == torch.rand((), generator=torch.Generator().manual_seed(5))
+
+
+class FakeDevice:
+    """The random state of a device that is not there."""
+
+    def __init__(self, size: int) -> None:
+        self.state = torch.zeros(size, dtype=torch.uint8)
+
+    def get_rng_state(self, device=None):
+        return self.state
+
+    def set_rng_state(self, state, device=None):
+        self.state = state
+
+
+def test_random_state_of_another_kind_of_device_is_recognised(monkeypatch):
+    cuda = torch.device("cuda")
+    monkeypatch.setattr("pts_scott._utils.rng._device_rng", lambda _: FakeDevice(16))
+    on_cpu, on_cuda = global_state(CPU), global_state(cuda)
+    assert is_of_device(on_cpu, CPU)
+    assert is_of_device(on_cuda, cuda)
+    assert not is_of_device(on_cpu, cuda)
+    assert not is_of_device(on_cuda, CPU)
+    assert not is_of_device({"device": torch.zeros(44, dtype=torch.uint8)}, cuda)
+
+
+def test_random_state_of_another_kind_of_device_is_not_set(monkeypatch):
+    fake = FakeDevice(16)
+    monkeypatch.setattr("pts_scott._utils.rng._device_rng", lambda _: fake)
+    cuda, ones = torch.device("cuda"), torch.ones(16, dtype=torch.uint8)
+    set_global_state({"device": torch.ones(44, dtype=torch.uint8)}, cuda)
+    assert not fake.state.any()
+    set_global_state({"device": ones}, CPU)
+    assert not fake.state.any()
+    set_global_state({"device": ones}, cuda)
+    assert fake.state.all()
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda", "mps", "xpu"])
+def test_numbers_for_all_devices_are_drawn_on_the_cpu(kind):
+    assert draw_device(torch.device(kind)) == CPU

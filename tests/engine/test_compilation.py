@@ -12,7 +12,7 @@ from torch import nn
 from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_cache
 
-from pts_scott.engine.compilation import CompiledFunction
+from pts_scott.engine.compilation import OPTIONS, CompiledFunction, compile_graph
 
 
 def test_each_combination_of_shapes_is_compiled_once(monkeypatch):
@@ -29,6 +29,20 @@ def test_each_combination_of_shapes_is_compiled_once(monkeypatch):
         x = torch.randn(size, 3)
         assert torch.equal(function([w], x)[0], x @ w)
     assert compiled == [[(3, 2), (4, 3)], [(3, 2), (5, 3)]]
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_kernels_are_called_from_cpp_on_the_cpu_only(device, monkeypatch):
+    """Elsewhere that needs the headers of the accelerator's toolkit."""
+    given = []
+    monkeypatch.setattr(
+        "torch._inductor.compile_fx.compile_fx",
+        lambda graph, examples, config_patches: given.append(config_patches),
+    )
+    graph = torch.fx.symbolic_trace(lambda x: (x + 1,))
+    compile_graph(graph, [torch.zeros(2, device=device)])
+    supported = all(hasattr(torch._inductor.config, name) for name in OPTIONS)
+    assert given == [OPTIONS if device == "cpu" and supported else {}]
 
 
 def test_compiling_in_the_middle_of_a_run_draws_nothing(traced):
@@ -55,6 +69,14 @@ class NoisyLSTM(nn.Module):
         return (forecast + self.shift - future_target).square().mean(1)
 
 
+class FusedDropout(TinyNetwork):
+    """Dropout by the operator that accelerators have for it."""
+
+    def loss(self, past_target, future_target):
+        hidden, _ = torch.native_dropout(past_target, 0.3, self.training)
+        return super().loss(hidden, future_target)
+
+
 class DeepDropout(TinyNetwork):
     """Several random operators whose order matters."""
 
@@ -71,6 +93,7 @@ class DeepDropout(TinyNetwork):
 
 NETWORKS = {
     "dropout": (Dropout, 1e-9),
+    "fused dropout": (lambda: FusedDropout().double(), 1e-9),
     "buffers": (RunningLevel, 1e-9),
     "several": (lambda: DeepDropout().double(), 1e-9),
     # In single precision, rounding is amplified by Adam where gradients are small.
@@ -106,7 +129,13 @@ def test_other_optimizers_use_the_same_compiled_gradient_twice(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "method"), [("buffers", "plain"), ("several", "scott"), ("lstm", "scott")]
+    ("name", "method"),
+    [
+        ("buffers", "plain"),
+        ("fused dropout", "scott"),
+        ("several", "scott"),
+        ("lstm", "scott"),
+    ],
 )
 def test_compiled_networks_with_randomness_or_buffers_equal_eager_ones(name, method):
     check_equal_to_eager(name, method)

@@ -19,6 +19,10 @@ def noise_in_place(x):
     return nn.functional.dropout(x, 0.5)
 
 
+def noise_of_accelerators(x):
+    return torch.native_dropout(x, 0.5, True)[0]
+
+
 def noise_of_the_same_shape(x):
     return x + torch.randn_like(x) * torch.rand(x.shape)
 
@@ -30,7 +34,13 @@ def noise_changed_in_place(x):
 
 
 @pytest.mark.parametrize(
-    "noise", [noise_in_place, noise_of_the_same_shape, noise_changed_in_place]
+    "noise",
+    [
+        noise_in_place,
+        noise_of_accelerators,
+        noise_of_the_same_shape,
+        noise_changed_in_place,
+    ],
 )
 def test_second_pass_draws_what_the_first_drew(noise):
     x, y = torch.ones(1000), torch.full((1000,), 3.0)

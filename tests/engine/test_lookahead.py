@@ -11,6 +11,8 @@ from helpers.odd_networks import Linear
 from helpers.series import wave_windows
 from helpers.training import tiny_network
 
+from pts_scott.engine.build import EngineOptions, build_engine
+from pts_scott.engine.gradients import Gradients
 from pts_scott.engine.lookahead import (
     DeferredEarlyStop,
     LookaheadEngine,
@@ -31,8 +33,11 @@ def lookahead(monkeypatch):
     monkeypatch.setattr("pts_scott.engine.build.should_look_ahead", lambda *_: True)
 
 
-def run_with(gamma: float | None, method: str = "scott") -> Assembled:
-    return assemble(tiny_network(), wave_windows(), method, batch_size=M, gamma=gamma)
+def run_with(
+    gamma: float | None, method: str = "scott", device: str = "cpu"
+) -> Assembled:
+    settings = {"batch_size": M, "gamma": gamma, "device": device}
+    return assemble(tiny_network(), wave_windows(), method, **settings)
 
 
 @pytest.mark.usefixtures("lookahead")
@@ -107,9 +112,41 @@ def test_nonfinite_direction_becomes_an_update_of_zero():
 
 
 def test_only_accelerators_look_ahead_and_only_without_random_numbers():
-    assert not should_look_ahead(CPU, stochastic=False)
-    assert should_look_ahead(torch.device("cuda"), stochastic=False)
-    assert not should_look_ahead(torch.device("cuda"), stochastic=True)
+    cuda = torch.device("cuda")
+    assert not should_look_ahead(CPU, stochastic=False, scaled=False)
+    assert should_look_ahead(cuda, stochastic=False, scaled=False)
+    assert not should_look_ahead(cuda, stochastic=True, scaled=False)
+    assert not should_look_ahead(cuda, stochastic=False, scaled=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "gamma", "gradients", "ahead"),
+    [
+        ("scott", 0.1, {}, True),
+        ("scott", 0.1, {"stochastic": frozenset({"device"})}, False),
+        ("scott", None, {"stochastic": frozenset({"device"})}, True),
+        ("plain", 0.1, {"stochastic": frozenset({"device"})}, True),
+        ("plain", 0.1, {"scaler": torch.amp.GradScaler("cpu")}, False),
+        ("scott", None, {"scaler": torch.amp.GradScaler("cpu")}, False),
+    ],
+    ids=[
+        "default",
+        "dropout",
+        "no early stop",
+        "no anchor",
+        "plain, fp16",
+        "scott, fp16",
+    ],
+)
+def test_accelerator_is_waited_for_where_a_step_may_be_cancelled_or_overflow(
+    method, gamma, gradients, ahead
+):
+    run = run_with(gamma, method, device="meta")
+    losses, gather = run.parts.engine.gradients.losses, run.parts.engine.gather
+    made = Gradients(losses, **gradients)
+    options = EngineOptions(run.optimizer, run.optimizer.step)
+    parts = build_engine(run.method, made, gather, run.counters, options)
+    assert isinstance(parts.wrapper, LookaheadEngine) is ahead
 
 
 def step(squared_norm: float, cancelled: bool = False) -> Step:

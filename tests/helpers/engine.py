@@ -71,7 +71,7 @@ def assemble(
     numbers = Hyperparameters(method=method, **numbers)
     strata = Stratifier.calendar("hour").stratify(windows).to(strata_device or device)
     windows = windows.to(device)
-    generators = Generators.from_seed(0, device)
+    generators = Generators.from_seed(0)
     kind = METHODS[method]
     chosen = kind(numbers, windows, None if kind.chooses_strata else strata, generators)
     gradients = Gradients(losses, compiled=compiled)

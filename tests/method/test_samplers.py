@@ -136,3 +136,17 @@ def test_samples_drawn_ahead_come_in_the_order_of_their_draws(windows):
     drawn = strata.draw(B, torch.Generator().manual_seed(0), times).reshape(times, -1)
     for expected in drawn[:4]:
         assert torch.equal(sampler.draw().windows, expected)
+
+
+@pytest.mark.parametrize("name", ["uniform", "weighted"])
+def test_samples_drawn_ahead_are_those_of_single_draws(name, windows):
+    sampler = make_sampler(name, windows, torch.Generator().manual_seed(4))
+    generator = torch.Generator().manual_seed(4)
+    for _ in range(DRAWN_AHEAD // SIZE + 3):  # beyond the samples of one draw
+        assert torch.equal(sampler.draw().windows, windows.draw(SIZE, generator))
+
+
+def test_many_windows_drawn_ahead_are_those_of_single_draws(windows, monkeypatch):
+    """More than 2^16 windows are drawn with more random bits."""
+    monkeypatch.setattr("pts_scott.data.window_index.UNBIASED_BELOW", 1)
+    test_samples_drawn_ahead_are_those_of_single_draws("uniform", windows)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from helpers.training import quiet_trainer
 
 from pts_scott import SimpleFeedForwardEstimator, forecast_frame, load, with_scott
 from pts_scott.backends import backend
 from pts_scott.errors import DataError, ScottError
+from pts_scott.models.forecasts import forecast_device
 
 HOURS = pd.date_range("2024-01-01", periods=60, freq="h")
 
@@ -92,3 +96,12 @@ def test_known_features_are_trained_with_and_needed_for_a_forecast():
     assert found["timestamp"].iloc[3] == HOURS[-1]
     with pytest.raises(DataError, match=r"series 'a' \('price'\) reach 0 steps"):
         forecast_frame(predictor, load(waves(), known=["price"]), num_samples=5)
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [(None, "cpu"), ("cpu", "cpu"), ("cuda", "cuda"), (torch.device("mps"), "mps")],
+)
+def test_samples_are_seeded_on_the_device_of_the_predictor(device, expected):
+    predictor = SimpleNamespace(device=device)
+    assert forecast_device(predictor) == torch.device(expected)

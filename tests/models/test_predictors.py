@@ -116,6 +116,17 @@ def test_loaded_predictor_equals_the_serialised_one(name, tmp_path):
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.skipif(not GLUONTS, reason="PyTorchTS' files name no device")
+def test_predictor_of_a_gpu_is_loaded_where_there_is_none(tmp_path):
+    estimator = pts_scott.VAREstimator("h", 2, 6, trainer=quiet_trainer(device="cpu"))
+    estimator.trainer.device = torch.device("cuda")
+    network = estimator.create_network(None)
+    estimator.create_predictor(network, None).serialize(tmp_path)
+    again = load_predictor(tmp_path)
+    for name, value in again.prediction_net.state_dict().items():
+        assert torch.equal(value, network.state_dict()[name])
+
+
 def test_plain_value_types_are_allowed(folder):
     for name in ("numpy.float32", "builtins.int", "numpy.int64", "pandas.Timestamp"):
         (folder / "notes.json").write_text(

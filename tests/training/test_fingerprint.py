@@ -14,6 +14,7 @@ from torch import nn
 
 from pts_scott import Stratifier, WindowIndex
 from pts_scott.errors import CheckpointMismatchError
+from pts_scott.training.fingerprint import describe_optimizer
 
 SETTINGS = {
     "learning_rate": 0.01,
@@ -59,6 +60,15 @@ def test_optimizers_made_by_functions_are_distinguished(tmp_path):
     run(tmp_path, 30, optimizer=rmsprop)
     with pytest.raises(CheckpointMismatchError, match="settings, optimizer"):
         run(tmp_path, optimizer=grouped)
+
+
+def test_kernels_of_an_optimizer_are_no_part_of_a_run():
+    """Another device may have other ones, and the run can be resumed there."""
+    found = {
+        describe_optimizer(torch.optim.Adagrad(tiny_network().parameters(), fused=fused))
+        for fused in (True, None)
+    }
+    assert len(found) == 1
 
 
 def test_layers_without_parameters_are_distinguished(tmp_path):

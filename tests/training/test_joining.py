@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import warnings
+from types import SimpleNamespace
 
 import lightning.pytorch as pl
 import pytest
+import torch
 from helpers.processes import needs_fork, run_processes, train
+from helpers.training import tiny_network
 
-from pts_scott.errors import ScottWarning
+from pts_scott.errors import ProcessError, ScottWarning
+from pts_scott.training.joining import join_processes
 
 pytestmark = needs_fork
 
@@ -45,3 +49,10 @@ def test_first_process_warns_of_restarts_with_the_store_of_dead_processes(
     assert len(first) == warned
     assert all("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in message for message in first)
     assert other == []
+
+
+def test_process_whose_windows_are_on_another_device_is_refused():
+    windows = SimpleNamespace(device=torch.device("meta"))
+    runner = SimpleNamespace(losses=tiny_network(), windows=windows, state=None)
+    with pytest.raises(ProcessError, match="on cpu, but its windows are on meta"):
+        join_processes(runner, {}, lambda: False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from helpers.runs import fit_tiny_network
 from helpers.training import QUIET, quiet_trainer
 from lightning.pytorch.callbacks import EarlyStopping
@@ -39,3 +40,27 @@ def test_callbacks_and_plugins_may_be_single_objects_lists_or_missing():
 )
 def test_mixed_precision_is_recognised(given, expected):
     assert LightningOptions(given).is_mixed_precision is expected
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "environment", "expected"),
+    [
+        ({}, {}, "cuda"),
+        ({}, {"LOCAL_RANK": "1"}, "cuda"),
+        ({"strategy": "ddp", "devices": 2}, {}, "cuda:0"),
+        ({"strategy": "ddp", "devices": 2}, {"LOCAL_RANK": "1"}, "cuda:1"),
+        ({"strategy": "ddp", "devices": 2}, {"SLURM_LOCALID": "1"}, "cuda:1"),
+        ({"strategy": "ddp", "devices": [2, 5]}, {"LOCAL_RANK": "1"}, "cuda:5"),
+        ({"strategy": "ddp", "devices": "2,5"}, {"LOCAL_RANK": "1"}, "cuda:5"),
+    ],
+)
+def test_each_process_has_the_device_that_lightning_gives_it(
+    kwargs, environment, expected, monkeypatch
+):
+    for name in ("LOCAL_RANK", "SLURM_LOCALID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    options = LightningOptions(kwargs)
+    assert options.process_device(torch.device("cuda")) == torch.device(expected)
+    assert options.process_device(torch.device("cpu")) == torch.device("cpu")

@@ -11,7 +11,11 @@ from helpers.training import quiet_trainer, tiny_network
 
 from pts_scott import ScottTrainer
 from pts_scott.errors import ArgumentError
-from pts_scott.training.optimizers import OPTIMIZERS, make_optimizer
+from pts_scott.training.optimizers import (
+    OPTIMIZERS,
+    make_optimizer,
+    use_own_kernels,
+)
 
 
 def made_optimizer(**settings):
@@ -94,3 +98,25 @@ def test_fused_kernels_need_dense_parameters():
     for parameters, fused in (([dense], True), ([dense, gaps], None)):
         group = make_optimizer("adam", parameters, **options).param_groups[0]
         assert group["fused"] is fused
+
+
+@pytest.mark.parametrize("fused", [True, None])
+def test_saved_optimizer_gets_the_kernels_of_the_device(fused):
+    """Adagrad has a fused kernel on the CPU, and none on some accelerators."""
+
+    def stepped(kind: bool | None, saved=None):
+        parameter = torch.nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.Adagrad([parameter], lr=0.1, fused=kind)
+        if saved is not None:
+            use_own_kernels(saved, optimizer)
+            optimizer.load_state_dict(saved)
+            assert optimizer.param_groups[0]["fused"] is kind
+        for _ in range(2):
+            parameter.grad = torch.arange(3.0)
+            optimizer.step()
+        return parameter.detach(), optimizer.state_dict()
+
+    other = None if fused else True
+    found, _ = stepped(fused, stepped(other)[1])
+    expected, _ = stepped(fused, stepped(fused)[1])
+    torch.testing.assert_close(found, expected)

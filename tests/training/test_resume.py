@@ -24,10 +24,26 @@ from pts_scott import Stratifier
 from pts_scott.errors import CheckpointMismatchError, ScottWarning
 from pts_scott.method.methods import METHODS
 from pts_scott.strata.learned import tree_class
-from pts_scott.training.checkpoint_files import read
+from pts_scott.training.checkpoint_files import read, write
 from pts_scott.training.run_state import KEY
 
 OPTIMIZERS = ("sgd", "adam", "adagrad")
+
+# -- another device -----------------------------------------------------------------
+
+
+def test_checkpoint_of_another_kind_of_device_is_resumed_with_a_warning(tmp_path):
+    """Dropout goes on with other random numbers; the windows are the same."""
+    run(tmp_path, 20, network=DropoutNetwork())
+    path = tmp_path / "last.ckpt"
+    checkpoint = read(path)
+    for state in checkpoint[KEY]["random"]:
+        state["device"] = torch.zeros(16, dtype=torch.uint8)  # as of CUDA
+    write(checkpoint, path)
+    with pytest.warns(ScottWarning, match="written on another kind of device"):
+        _, trainer = run(tmp_path, network=DropoutNetwork())
+    assert trainer.history["step"].iloc[-1] >= 54
+
 
 # -- exact resume -------------------------------------------------------------------
 

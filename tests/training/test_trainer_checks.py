@@ -156,6 +156,14 @@ def test_accelerators_need_support_by_torch_and_lightning(monkeypatch, kind):
         ScottTrainer(device=kind)
 
 
+def test_device_number_must_exist(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert ScottTrainer(device="cuda:1").device == torch.device("cuda:1")
+    with pytest.raises(ArgumentError, match="torch finds 2 here, numbered from 0"):
+        ScottTrainer(device="cuda:2")
+
+
 @pytest.mark.parametrize(("has_cuda", "expected"), [(False, "cpu"), (True, "cuda")])
 def test_auto_device_is_cuda_where_available(monkeypatch, has_cuda, expected):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_cuda)

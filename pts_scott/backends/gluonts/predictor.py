@@ -35,7 +35,8 @@ def make_predictor(
             if distr_output is None
             else distr_output.forecast_generator
         ),
-        device=str(device),
+        # "auto" is CUDA where there is CUDA: the files can be loaded on other machines.
+        device="auto" if str(device) == "cuda" else str(device),
     )
 
 
