@@ -23,10 +23,7 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 SETUP = ("pip ", "python -m pip ")
 #: Options that make a command short, and a file that it writes.
 COMMANDS = {
-    "train": (
-        ["--time_budget", "1"],
-        "results/train/*/runs/*/predictor/type.txt",
-    ),
+    "train": (["--time_budget", "1"], "results/train/*/runs/*/predictor/*"),
     "bench": (
         ["--time_budget", "0.2", "--seeds", "[0]", "--evaluations", "2"],
         "results/bench/report.html",
@@ -68,7 +65,8 @@ def run_commands() -> None:
             subprocess.run([*words, *options], check=True)
             if not any(Path().glob(written)):
                 sys.exit(f"README.md:{line}: {command!r} has not written {written}")
-            print(f"README.md:{line}: {command}: {time.perf_counter() - began:.1f} s")
+            taken = time.perf_counter() - began
+            print(f"README.md:{line}: {command}: {taken:.1f} s", flush=True)
 
 
 def main() -> None:
@@ -76,7 +74,7 @@ def main() -> None:
     for found in (pts_scott.__file__, shutil.which("pts-scott")):
         if found is None or not Path(found).is_relative_to(sys.prefix):
             sys.exit(f"{found} is not of the environment {sys.prefix}")
-    print(f"pts_scott is {Path(pts_scott.__file__).parent}")
+    print(f"pts_scott is {Path(pts_scott.__file__).parent}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         run_commands()
