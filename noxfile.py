@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
+from pathlib import Path
 
 import nox
 
-nox.options.sessions = ["tests"]
+nox.options.sessions = ["tests", "autogluon"]
 nox.options.reuse_venv = "yes"
 
 BACKENDS = ("gluonts", "pytorchts")
@@ -69,6 +71,34 @@ def gpu(session: nox.Session, backend: str) -> None:
     session.install(package(backend, "test"))
     # One process: several would share the memory of the device.
     session.run("pytest", "-m", "gpu", "tests/gpu", *session.posargs, env=ONE_THREAD)
+
+
+@nox.session
+def autogluon(session: nox.Session) -> None:
+    """Run all tests of the AutoGluon integration, in an environment of their own."""
+    tools = ("pytest", "pytest-xdist")
+    session.install("-c", "constraints/autogluon.txt", ".[autogluon]", *tools)
+    session.run("python", "-m", "pip", "check")
+    run_pytest(session, "not long and not hosts", "tests/integrations")
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Build sdist and wheel in ``dist``, and check what they hold."""
+    session.install("build", "twine")
+    shutil.rmtree("dist", ignore_errors=True)
+    session.run("python", "-m", "build")
+    session.run("twine", "check", "--strict", *map(str, Path("dist").iterdir()))
+    session.run("python", "tests/packaging/check_distributions.py", "dist")
+
+
+@nox.session(reuse_venv=False)
+def wheel(session: nox.Session) -> None:
+    """Install the built wheel in an empty environment, and run the README's examples."""
+    session.run(sys.executable, "-m", "nox", "-s", "build", external=True)
+    (built,) = Path("dist").glob("*.whl")
+    session.install("-c", "constraints/gluonts.txt", f"{built}[arrow]")
+    session.run("python", "-I", "tests/packaging/run_readme.py", env=ONE_THREAD)
 
 
 @nox.session(python="3.10")

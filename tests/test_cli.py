@@ -31,6 +31,30 @@ def test_help_lists_commands_and_examples(capsys):
     assert main([]) == 2
 
 
+@pytest.mark.parametrize(
+    "code",
+    ["import pts_scott", *(f"main([{word!r}])" for word in ("--help", "--version", "x"))],
+)
+def test_import_help_and_version_do_not_wait_for_the_libraries(code):
+    libraries = {"torch", "lightning", "gluonts", "pandas", "matplotlib", "numpy"}
+    script = (
+        "import sys\n"
+        f"{'from pts_scott.cli import main' if 'main' in code else ''}\n"
+        f"{code}\n"
+        f"sys.exit(str(sorted({libraries} & set(sys.modules))))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", ["train", "bench", "tune", "diagnose", "variance"])
+def test_commands_take_the_names_of_shipped_configs(command, capsys):
+    assert main([command, "small-cpu/var-syntetic"]) == 1
+    assert "Did you mean 'small-cpu/var-synthetic'" in capsys.readouterr().err
+    assert main([command, "small-cpu/var-synthetic", "--batch_sise", "3"]) == 1
+    assert "--batch_sise" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["train", "bench", "tune", "diagnose", "variance"])
 def test_help_of_a_command_lists_every_option(command, capsys):
     with pytest.raises(SystemExit, match="0"):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 try:
@@ -112,6 +113,10 @@ class ScottModel:
             "accelerator": "gpu" if self._is_gpu_available() else "cpu",
             **(settings.pop("trainer_kwargs", None) or {}),
         }
+        # Lightning attaches the run to callbacks, and AutoGluon saves those it was given.
+        given = lightning["callbacks"] or []
+        given = given if isinstance(given, list | tuple) else [given]
+        lightning["callbacks"] = [copy(callback) for callback in given]
         settings.setdefault("device", _device(lightning))
         if "max_epochs" in lightning:
             settings["epochs"] = lightning.pop("max_epochs")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import ClassVar
 
+import lightning.pytorch as pl
 import numpy as np
 import pandas as pd
 import pytest
@@ -172,6 +174,25 @@ def test_network_is_that_of_autogluon(tmp_path):
         for x in (ours, own)
     ]
     assert shapes[0] == shapes[1]
+
+
+class Epochs(pl.Callback):
+    ended: ClassVar[list[int]] = []
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        self.ended.append(trainer.current_epoch)
+
+
+@pytest.mark.parametrize("as_list", [True, False])
+def test_models_with_callbacks_of_the_user_are_saved_and_loaded(as_list, tmp_path):
+    Epochs.ended.clear()
+    callbacks = [Epochs()] if as_list else Epochs()
+    settings = {"trainer_kwargs": {"callbacks": callbacks}}
+    model = fitted("ScottDLinear", settings, tmp_path)
+    assert Epochs.ended == [0, 1]
+    again = type(model).load(model.save())
+    data = frame(covariates=False)
+    pd.testing.assert_frame_equal(again.predict(data), model.predict(data))
 
 
 def test_time_limit_ends_training(tmp_path):
