@@ -30,6 +30,7 @@ commands:
   tune      choose step sizes on the tuning range, and write the best config
   diagnose  in under a minute: would strata, spread allocation or a control variate help?
   variance  measure the variance of gradients under several samplers along a SCott run
+  models    list the models that a config can name, or the arguments of one
   configs   list the configs that come with the package
   data      list the datasets: available, missing, and how to get them
   report    rewrite the tables, figures and HTML report of a benchmark
@@ -266,6 +267,7 @@ def diagnose(arguments: list[str]) -> int:
         options.windows,
         options.seed,
         Path(options.output),
+        say,
     )
     print(f"{diagnosis}\n\n{folder}")
     return 0
@@ -286,6 +288,26 @@ def variance(arguments: list[str]) -> int:
     )
     (experiment,), options = parse_experiments(parser, arguments, max_configs=1)
     print(command(experiment, Path(options.output), say))
+    return 0
+
+
+def models(arguments: list[str]) -> int:
+    """List the models that a config can name, or the arguments of one."""
+    from jsonargparse import ArgumentParser
+
+    from pts_scott.experiments.command_line import parse_arguments
+    from pts_scott.experiments.models import describe_model, list_models
+
+    parser = ArgumentParser(
+        prog="pts-scott models",
+        usage="pts-scott models [NAME]",
+        description="Without a name: list the models that a config can name. With a "
+        "name: list the arguments that model.arguments may have.",
+        exit_on_error=False,
+    )
+    parser.add_argument("name", type=str, nargs="?", default="", help="Name of a model.")
+    name = parse_arguments(parser, arguments).name
+    print(describe_model(name) if name else list_models())
     return 0
 
 
@@ -355,6 +377,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "tune": tune,
     "diagnose": diagnose,
     "variance": variance,
+    "models": models,
     "configs": configs,
     "data": data,
     "report": report,

@@ -61,7 +61,7 @@ def test_durations_have_suitable_units(seconds, text):
 def test_bar_on_a_terminal_shows_total_rate_and_remaining_time(monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     with Progress([10, 10], lambda line: None, " s") as progress:
-        watch = progress.watch("small: SGD, seed 0", 10)
+        watch, _ = progress.watch("small: SGD, seed 0", 10)
         watch(Point(0.5, 3, 12, 5.0, 1.25, 2.0))
         progress._bar.refresh()
         shown = terminal.getvalue().split("\r")[-1]
@@ -84,6 +84,7 @@ def test_lines_are_written_above_the_bar(monkeypatch):
 
 def test_nothing_but_lines_is_written_without_a_terminal(capsys):
     with Progress([10], lambda line: None, " s") as progress:
-        progress.watch("a", 10)(Point(0.5, 3, 12, 5.0, 1.0, 2.0))
+        watch, _ = progress.watch("a", 10)
+        watch(Point(0.5, 3, 12, 5.0, 1.0, 2.0))
         progress.finished("a", FINISHED, 10)
     assert capsys.readouterr() == ("", "")
