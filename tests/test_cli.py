@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -107,6 +108,41 @@ def test_tune_prints_the_path_of_the_best_config(small_config, capsys):
     best = Path(capsys.readouterr().out.strip())
     assert best == Path("out/small/best.yaml")
     assert main(["bench", str(best), "--seeds=[0]", "--samplers", "false"]) == 0
+
+
+def test_tune_without_optuna_says_so_before_there_is_a_folder(
+    small_config, monkeypatch, capsys
+):
+    monkeypatch.setitem(sys.modules, "optuna", None)  # its import raises
+    assert main(["tune", str(small_config)]) == 1
+    assert 'needs Optuna: pip install "pts-scott[tune]"' in capsys.readouterr().err
+    assert not Path("results").exists()
+
+
+def test_lines_have_the_total_and_the_time_left(small_config, capsys):
+    assert main(["train", str(small_config), "--optimizer", "SGD"]) == 0
+    assert re.search(r" 50% .*; about \d+ s left", capsys.readouterr().err)
+    assert main(["tune", str(small_config), "--only", "[SGD]"]) == 0
+    err = capsys.readouterr().err
+    assert "3 trials" in err
+    assert re.search(r"\[2/3\].*; about \d+ s left", err)
+    assert main(["variance", str(small_config)]) == 0
+    assert re.search(r" 5\d% .*; about \d+ s left", capsys.readouterr().err)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["train", "bench", "tune", "diagnose", "variance"])
+def test_commands_print_no_lines_of_lightning(small_config, command, tmp_path):
+    options = ["--optimizer", "SGD"] if command == "train" else []
+    done = subprocess.run(
+        [sys.executable, "-m", "pts_scott", command, str(small_config), *options],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0
+    for word in ("Tip", "💡", "litlogger", "litmodels", "GPU", "TPU", "Trainer"):
+        assert word not in done.stdout + done.stderr
 
 
 def test_data_lists_the_datasets_and_describes_one(small_config, capsys):

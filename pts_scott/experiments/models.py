@@ -229,7 +229,7 @@ class Model:
             arguments = copy.deepcopy(self.arguments)
             with self._explained():
                 self.arguments |= backend.missing_arguments(
-                    self.estimator, arguments, part.dataset(), trainer
+                    self.estimator, arguments, part.pick([0]).dataset(), trainer
                 )
 
     def windows(
@@ -281,5 +281,13 @@ class Model:
         except Exception as error:  # the libraries check arguments in many ways
             raise ConfigError(
                 f"{self._config.name} refuses model.arguments={self._config.arguments} "
-                f"for these data: {cause(error)}."
+                f"for these data: {_reason(error)}."
             ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Return what a library has against some arguments, on one line."""
+    if isinstance(error, ValueError) and hasattr(error, "errors"):  # pydantic's
+        found = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        return "; ".join(found).rstrip(".")
+    return cause(error)

@@ -12,8 +12,8 @@ from pts_scott.training.callbacks import Measurements
 class RecordSteps(Measurements):
     """Records the steps at which it measures."""
 
-    def __init__(self, times: int) -> None:
-        super().__init__(times)
+    def __init__(self, times: int, progress=None) -> None:
+        super().__init__(times, progress)
         self.steps: list[int] = []
 
     def measure(self, trainer, module):
@@ -43,3 +43,15 @@ def test_measurements_do_not_change_the_run():
     kwargs = {**QUIET, "callbacks": [RecordSteps(4)]}
     measured = fit_tiny_network(quiet_trainer(trainer_kwargs=kwargs))
     assert flat_parameters(plain).equal(flat_parameters(measured))
+
+
+def test_progress_is_reported_at_most_once_a_second(monkeypatch):
+    shares: list[float] = []
+    recorder = RecordSteps(1, shares.append)
+    kwargs = {**QUIET, "callbacks": [recorder]}
+    trainer = quiet_trainer(inner_steps=5, gamma=None, trainer_kwargs=kwargs)
+    fit_tiny_network(trainer)
+    assert shares == [0.25]  # after the first of four loops, which take milliseconds
+    monkeypatch.setattr("pts_scott.training.callbacks.REPORT_SECONDS", 0.0)
+    fit_tiny_network(trainer)
+    assert shares[-4:] == [0.25, 0.5, 0.75, 1.0]

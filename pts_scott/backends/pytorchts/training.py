@@ -19,6 +19,7 @@ from pts_scott.data.pipeline import Pipeline
 from pts_scott.data.window_index import WindowIndex
 
 LIBRARY_ESTIMATORS: tuple[type, ...] = (PyTorchEstimator,)
+CPU = torch.device("cpu")
 ESTIMATOR_PACKAGE = "pts.model"
 
 TOGETHER = "forecasts several series together"
@@ -119,8 +120,8 @@ def missing_arguments(
         return {}
     trial = estimator(**arguments, input_size=1, trainer=trainer)
     windows = create_windows(trial, dataset)
-    with isolated_rng(0, trainer.device):
-        network = trial.create_training_network(trainer.device)
+    with isolated_rng(0, CPU):
+        network = trial.create_training_network(CPU)
     for name, layer in network.named_modules():
         if isinstance(layer, nn.RNNBase) or name == "encoder_input":
             layer.register_forward_pre_hook(_raise_input_size)
