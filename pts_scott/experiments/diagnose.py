@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from pts_scott._utils.arguments import whole_number
 from pts_scott.diagnostics.diagnosis import Diagnosis
 from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.folders import make_folders
@@ -69,7 +70,8 @@ def command(
     say: Callable[[str], None] = tqdm.write,
 ) -> tuple[Diagnosis, Path]:
     """Diagnose, write and return the diagnosis and its folder."""
-    setting = Setting(experiment)  # mistakes are raised before there is a folder
+    whole_number("steps", steps)  # mistakes are raised before there is a folder
+    setting = Setting(experiment)
     make_folders([experiment], output)
     diagnosis = diagnose_setting(setting, steps, windows, seed, say)
     folder = output / experiment.setting

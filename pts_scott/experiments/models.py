@@ -85,8 +85,8 @@ def find_model(name: str) -> type:
     reason = backend.UNSUITABLE.get(short.partition(".")[2])
     if reason is not None:
         raise ConfigError(
-            f"model.name={name!r}: {short} {reason}, which a config cannot describe. "
-            "Train it from Python, with with_scott."
+            f"model.name={name!r}: {short} {reason}, so configs cannot name it; "
+            "docs/models.md describes how to train the library's models from Python."
         )
     return with_scott(library_estimators()[short])
 

@@ -110,7 +110,7 @@ def test_model_on_the_command_line_replaces_the_configs(config_with):
         (f"{ROOT}..DeepAR", "there is no such model"),
         (
             "gluonts.ITransformer" if GLUONTS else "pts.TimeGrad",
-            "forecasts several series together, which a config cannot describe",
+            "forecasts several series together, so configs cannot name it",
         ),
     ],
 )
