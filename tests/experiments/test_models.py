@@ -26,7 +26,7 @@ ROOT, OTHER = ("gluonts", "pts") if GLUONTS else ("pts", "gluonts")
 SIZE = "hidden_size" if GLUONTS else "num_cells"
 DEEPAR = {
     "name": f"{ROOT}.DeepAR",
-    "arguments": {SIZE: 8, "num_layers": 1, "lags_seq": [1, 24]},
+    "arguments": {SIZE: 8, "lags_seq": [1, 24]},
 }
 PATH = (
     "gluonts.torch.model.deepar.DeepAREstimator"
