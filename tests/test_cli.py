@@ -121,13 +121,13 @@ def test_tune_without_optuna_says_so_before_there_is_a_folder(
 
 def test_lines_have_the_total_and_the_time_left(small_config, capsys):
     assert main(["train", str(small_config), "--optimizer", "SGD"]) == 0
-    assert re.search(r" 50% .*; about \d+ s left", capsys.readouterr().err)
+    assert re.search(r"\d\d%  step .*; about \d+ s left", capsys.readouterr().err)
     assert main(["tune", str(small_config), "--only", "[SGD]"]) == 0
     err = capsys.readouterr().err
     assert "3 trials" in err
     assert re.search(r"\[2/3\].*; about \d+ s left", err)
     assert main(["variance", str(small_config)]) == 0
-    assert re.search(r" 5\d% .*; about \d+ s left", capsys.readouterr().err)
+    assert re.search(r"\d\d%  step .*; about \d+ s left", capsys.readouterr().err)
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ import torch
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.plugins import MixedPrecision
 from lightning.pytorch.plugins.io import CheckpointIO
-from lightning.pytorch.utilities.rank_zero import rank_zero_module
 
 from pts_scott.errors import ArgumentError
 from pts_scott.training.checkpoint_files import CheckpointFiles
@@ -23,7 +22,7 @@ from pts_scott.training.trainer_checks import MIXED, lightning_accelerator
 @contextmanager
 def without_tips() -> Iterator[None]:
     """Leave out Lightning's advertisements; everything else that it logs stays."""
-    logger = rank_zero_module.log
+    logger = logging.getLogger("lightning.pytorch.utilities.rank_zero")
     logger.addFilter(_is_no_tip)
     try:
         yield

@@ -86,7 +86,7 @@ def test_long_run_without_a_terminal_has_a_line_now_and_then(clock):
     for seconds in (30, 61, 90, 122):
         clock[0] = float(seconds)
         advance(seconds / 200)
-    assert lines == ["[1/2] a: 30%; about 5 min left", "[1/2] a: 61%; about 4 min left"]
+    assert lines == ["[1/2] a: 30%; about 6 min left", "[1/2] a: 61%; about 5 min left"]
 
 
 def test_meter_writes_lines_with_the_time_left(clock):
