@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from pts_scott import __version__
 from pts_scott._utils.arguments import nearest
-from pts_scott.errors import ConfigError, ScottError
+from pts_scott.errors import ConfigError, ScottError, ScottWarning
 
 # Modules that need torch are imported by the command that needs them, so that the help
 # and most error messages appear without delay.
@@ -59,10 +59,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"pts-scott {__version__}")
         return 0
     command, *rest = arguments
-    # Warnings of the libraries about each other; ours are shown.
-    warnings.filterwarnings("ignore", category=FutureWarning)
-    warnings.filterwarnings("ignore", category=DeprecationWarning)
-    warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
+    with warnings.catch_warnings():
+        # Warnings of the libraries about each other; ours are shown.
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
+        warnings.filterwarnings("ignore", message="Using a non-tuple sequence")
+        warnings.showwarning = _show_warning
+        return _run(command, rest)
+
+
+def _run(command: str, rest: list[str]) -> int:
+    """Run a command, and print its error, if any, in one line."""
     try:
         if command not in COMMANDS:
             raise ConfigError(f"no command {command!r}. {nearest(command, COMMANDS)}")
@@ -78,6 +86,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ScottError, OSError) as error:
         say(f"error: {error}")
         return 1
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
+    """Print a warning as a line, without the place in the source."""
+    ours = issubclass(category, ScottWarning)
+    say(f"{'warning' if ours else category.__name__}: {message}")
 
 
 def say(line: str) -> None:

@@ -163,6 +163,7 @@ def test_data_lists_the_datasets_and_describes_one(small_config, capsys):
     [
         (["trian"], "no command 'trian'. Did you mean 'train'?"),
         (["train"], "a config is missing: pts-scott train CONFIG"),
+        (["train", "--seed", "1", "CONFIG"], "missing; it comes before the options"),
         (["train", "none.yaml"], "there is no file 'none.yaml'"),
         (["train", "CONFIG"], "several optimizers, choose one: SGD, S-Adam"),
         (["train", "CONFIG", "--optimizer", "SCot"], "no optimizer 'SCot'"),
@@ -170,6 +171,11 @@ def test_data_lists_the_datasets_and_describes_one(small_config, capsys):
         (["bench", "CONFIG", "--outptu", "x"], "no option --outptu"),
         (["bench", "CONFIG", "--time_budget", "0"], "expected a number greater than 0"),
         (["bench", "CONFIG", "--workers", "two"], "workers"),
+        (["bench", "CONFIG", "--seeds", "0,1"], "Expected a list, as in [1,2]."),
+        (
+            ["bench", "CONFIG", "--optimizers.SGDD.learning_rate", "1"],
+            "the config has no optimizer 'SGDD'. Did you mean 'SGD'?",
+        ),
         (["bench", "CONFIG", "--workers", "0"], "workers=0"),
         (["bench", "CONFIG", "--data.name", "exchange_rat"], "exchange_rate"),
         (["variance", "CONFIG", "--variance.optimizer", "SGD"], "with an anchor"),

@@ -68,6 +68,7 @@ def parse_options(
     check_keys(tree, Experiment, where)
     given = _name_models(given)
     check_overrides(given, parser)
+    _check_optimizer_names(given, tree.get("optimizers") or {})
     config = yaml.safe_dump(dict(tree), sort_keys=False)
     try:
         options = parser.parse_args(["--config", config, *given])
@@ -215,6 +216,20 @@ def check_overrides(overrides: Sequence[str], parser: ArgumentParser) -> None:
             raise ConfigError(f"there is no option --{key}. {hint}")
 
 
+def _check_optimizer_names(overrides: Sequence[str], known: Mapping[str, Any]) -> None:
+    """Raise if an option is about an optimizer that nothing defines."""
+    given = [re.split(r"[=\s]", option)[0] for option in overrides]
+    for option in given:
+        match = re.fullmatch(r"--optimizers\.([^.]+)\.\w+", option)
+        if match is None or match[1] in known:
+            continue
+        if f"--optimizers.{match[1]}.method" not in given:
+            raise ConfigError(
+                f"{option}: the config has no optimizer {match[1]!r}. "
+                f"{nearest(match[1], known)}"
+            )
+
+
 def _name_models(overrides: Sequence[str]) -> list[str]:
     """Read ``--model NAME`` as ``--model.name NAME``, as in a config."""
     options = [re.sub(r"^--model=(?!{)", "--model.name=", o) for o in overrides]
@@ -242,6 +257,7 @@ def plain_message(error: Exception) -> str:
     )
     message = re.sub(r"typing\.Literal\[([^]]*)\]", r"\1", message)
     message = re.sub(r'Parser key "([^"]*)":', r"\1:", message)
+    message = message.replace("Expected a list.", "Expected a list, as in [1,2].")
     message = " ".join(message.split())
     return re.sub(
         r"Does not validate against any of the Union subtypes Subtypes: \[(.*)\] "

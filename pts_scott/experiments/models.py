@@ -37,7 +37,7 @@ OWN_MODELS: dict[str, type[ScottEstimator]] = {
 }
 OWN_LOSSES = {"mlp": "NLL", "lstm": "MSE", "var": "MSE"}
 #: Libraries by the first word of their models' names.
-LIBRARIES = {"gluonts": "GluonTS", "pts": "PyTorchTS"}
+LIBRARIES = {"gluonts": "GluonTS", "pts": "PyTorchTS", "pytorchts": "PyTorchTS"}
 #: Arguments that the data section defines.
 FROM_DATA = ("freq", "context_length", "prediction_length")
 #: Required arguments that are found from the others and the data.
@@ -71,16 +71,14 @@ def find_model(name: str) -> type:
     short = short_name(name)
     if short is None:
         here = backend.ESTIMATOR_PACKAGE.split(".")[0]
-        if model and root in LIBRARIES and root != here:
+        if model and LIBRARIES.get(root, here) not in (here, LIBRARIES[here]):
             raise ConfigError(
                 f"model.name={name!r} is a model of {LIBRARIES[root]}, but this "
                 f"environment has {LIBRARIES[here]}, whose models are named "
                 f"{here}.…; {HINT}"
             )
         raise ConfigError(
-            f"model.name={name!r}: there is no such model. "
-            f"{nearest(name, available_models(), 'Configs name models, not code.')} "
-            f"{HINT}"
+            f"model.name={name!r}: there is no such model. {_nearest_model(name)} {HINT}"
         )
     reason = backend.UNSUITABLE.get(short.partition(".")[2])
     if reason is not None:
@@ -89,6 +87,16 @@ def find_model(name: str) -> type:
             "docs/models.md describes how to train the library's models from Python."
         )
     return with_scott(library_estimators()[short])
+
+
+def _nearest_model(name: str) -> str:
+    """Return a sentence that suggests a model, also for initials such as TFT."""
+    models = available_models()
+    letters = name.rpartition(".")[2]
+    for model in models:
+        if letters and "".join(filter(str.isupper, model)) == letters:
+            return f"Did you mean {model!r}?"
+    return nearest(name, models, "Configs name models, not code.")
 
 
 def check_model(config: ModelConfig) -> None:

@@ -101,6 +101,7 @@ def test_model_on_the_command_line_replaces_the_configs(config_with):
     [
         (f"{ROOT}.DepAR", f"Did you mean '{ROOT}.DeepAR'"),
         ("DeepAR", f"Did you mean '{ROOT}.DeepAR'"),
+        (f"{ROOT}.TFT", f"Did you mean '{ROOT}.TemporalFusionTransformer'"),
         (f"{ROOT}.nowhere.DeepAREstimator", "there is no such model"),
         (f"{OTHER}.DeepAR", "is a model of .* but this environment has"),
         ("os.system", "there is no such model"),
