@@ -6,7 +6,6 @@ Each command takes configs, and every value of a config as an option.
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,7 +13,8 @@ from tqdm import tqdm
 
 from pts_scott import __version__
 from pts_scott._utils.arguments import nearest
-from pts_scott.errors import ConfigError, ScottError, ScottWarning
+from pts_scott._utils.warning_lines import warnings_as_lines
+from pts_scott.errors import ConfigError, ScottError
 
 # Modules that need torch are imported by the command that needs them, so that the help
 # and most error messages appear without delay.
@@ -59,22 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"pts-scott {__version__}")
         return 0
     command, *rest = arguments
-    with warnings.catch_warnings():
-        # Warnings of the libraries about each other; ours are shown.
-        warnings.filterwarnings("ignore", category=FutureWarning)
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
-        warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
-        warnings.filterwarnings("ignore", message="Using a non-tuple sequence")
-        warnings.showwarning = _show_warning
-        return _run(command, rest)
-
-
-def _run(command: str, rest: list[str]) -> int:
-    """Run a command, and print its error, if any, in one line."""
     try:
         if command not in COMMANDS:
             raise ConfigError(f"no command {command!r}. {nearest(command, COMMANDS)}")
-        return COMMANDS[command](rest)
+        with warnings_as_lines(say):
+            return COMMANDS[command](rest)
     except KeyboardInterrupt:
         say(
             "\ninterrupted. Everything finished so far is kept; run the same command "
@@ -86,12 +75,6 @@ def _run(command: str, rest: list[str]) -> int:
     except (ScottError, OSError) as error:
         say(f"error: {error}")
         return 1
-
-
-def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
-    """Print a warning as a line, without the place in the source."""
-    ours = issubclass(category, ScottWarning)
-    say(f"{'warning' if ours else category.__name__}: {message}")
 
 
 def say(line: str) -> None:
