@@ -6,7 +6,6 @@ Each command takes configs, and every value of a config as an option.
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from tqdm import tqdm
 
 from pts_scott import __version__
 from pts_scott._utils.arguments import nearest
+from pts_scott._utils.warning_lines import warnings_as_lines
 from pts_scott.errors import ConfigError, ScottError
 
 # Modules that need torch are imported by the command that needs them, so that the help
@@ -30,6 +30,7 @@ commands:
   tune      choose step sizes on the tuning range, and write the best config
   diagnose  in under a minute: would strata, spread allocation or a control variate help?
   variance  measure the variance of gradients under several samplers along a SCott run
+  models    list the models that a config can name, or the arguments of one
   configs   list the configs that come with the package
   data      list the datasets: available, missing, and how to get them
   report    rewrite the tables, figures and HTML report of a benchmark
@@ -58,14 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"pts-scott {__version__}")
         return 0
     command, *rest = arguments
-    # Warnings of the libraries about each other; ours are shown.
-    warnings.filterwarnings("ignore", category=FutureWarning)
-    warnings.filterwarnings("ignore", category=DeprecationWarning)
-    warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
     try:
         if command not in COMMANDS:
             raise ConfigError(f"no command {command!r}. {nearest(command, COMMANDS)}")
-        return COMMANDS[command](rest)
+        with warnings_as_lines(say):
+            return COMMANDS[command](rest)
     except KeyboardInterrupt:
         say(
             "\ninterrupted. Everything finished so far is kept; run the same command "
@@ -266,6 +264,7 @@ def diagnose(arguments: list[str]) -> int:
         options.windows,
         options.seed,
         Path(options.output),
+        say,
     )
     print(f"{diagnosis}\n\n{folder}")
     return 0
@@ -286,6 +285,26 @@ def variance(arguments: list[str]) -> int:
     )
     (experiment,), options = parse_experiments(parser, arguments, max_configs=1)
     print(command(experiment, Path(options.output), say))
+    return 0
+
+
+def models(arguments: list[str]) -> int:
+    """List the models that a config can name, or the arguments of one."""
+    from jsonargparse import ArgumentParser
+
+    from pts_scott.experiments.command_line import parse_arguments
+    from pts_scott.experiments.models import describe_model, list_models
+
+    parser = ArgumentParser(
+        prog="pts-scott models",
+        usage="pts-scott models [NAME]",
+        description="Without a name: list the models that a config can name. With a "
+        "name: list the arguments that model.arguments may have.",
+        exit_on_error=False,
+    )
+    parser.add_argument("name", type=str, nargs="?", default="", help="Name of a model.")
+    name = parse_arguments(parser, arguments).name
+    print(describe_model(name) if name else list_models())
     return 0
 
 
@@ -355,6 +374,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "tune": tune,
     "diagnose": diagnose,
     "variance": variance,
+    "models": models,
     "configs": configs,
     "data": data,
     "report": report,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -133,6 +134,41 @@ def test_tune_prints_the_path_of_the_best_config(small_config, capsys):
     assert main(["bench", str(best), "--seeds=[0]", "--samplers", "false"]) == 0
 
 
+def test_tune_without_optuna_says_so_before_there_is_a_folder(
+    small_config, monkeypatch, capsys
+):
+    monkeypatch.setitem(sys.modules, "optuna", None)  # its import raises
+    assert main(["tune", str(small_config)]) == 1
+    assert 'needs Optuna: pip install "pts-scott[tune]"' in capsys.readouterr().err
+    assert not Path("results").exists()
+
+
+def test_lines_have_the_total_and_the_time_left(small_config, capsys):
+    assert main(["train", str(small_config), "--optimizer", "SGD"]) == 0
+    assert re.search(r"\d\d%  step .*; about \d+ s left", capsys.readouterr().err)
+    assert main(["tune", str(small_config), "--only", "[SGD]"]) == 0
+    err = capsys.readouterr().err
+    assert "3 trials" in err
+    assert re.search(r"\[2/3\].*; about \d+ s left", err)
+    assert main(["variance", str(small_config)]) == 0
+    assert re.search(r"\d\d%  step .*; about \d+ s left", capsys.readouterr().err)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["train", "bench", "tune", "diagnose", "variance"])
+def test_commands_print_no_lines_of_lightning(small_config, command, tmp_path):
+    options = ["--optimizer", "SGD"] if command == "train" else []
+    done = subprocess.run(
+        [sys.executable, "-m", "pts_scott", command, str(small_config), *options],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0
+    for word in ("Tip", "💡", "litlogger", "litmodels", "GPU", "TPU", "Trainer"):
+        assert word not in done.stdout + done.stderr
+
+
 def test_data_lists_the_datasets_and_describes_one(small_config, capsys):
     assert main(["data"]) == 0
     listed = capsys.readouterr().out
@@ -151,6 +187,7 @@ def test_data_lists_the_datasets_and_describes_one(small_config, capsys):
     [
         (["trian"], "no command 'trian'. Did you mean 'train'?"),
         (["train"], "a config is missing: pts-scott train CONFIG"),
+        (["train", "--seed", "1", "CONFIG"], "missing; it comes before the options"),
         (["train", "none.yaml"], "there is no file 'none.yaml'"),
         (["train", "CONFIG"], "several optimizers, choose one: SGD, S-Adam"),
         (["train", "CONFIG", "--optimizer", "SCot"], "no optimizer 'SCot'"),
@@ -158,6 +195,11 @@ def test_data_lists_the_datasets_and_describes_one(small_config, capsys):
         (["bench", "CONFIG", "--outptu", "x"], "no option --outptu"),
         (["bench", "CONFIG", "--time_budget", "0"], "expected a number greater than 0"),
         (["bench", "CONFIG", "--workers", "two"], "workers"),
+        (["bench", "CONFIG", "--seeds", "0,1"], "Expected a list, as in [1,2]."),
+        (
+            ["bench", "CONFIG", "--optimizers.SGDD.learning_rate", "1"],
+            "the config has no optimizer 'SGDD'. Did you mean 'SGD'?",
+        ),
         (["bench", "CONFIG", "--workers", "0"], "workers=0"),
         (["bench", "CONFIG", "--data.name", "exchange_rat"], "exchange_rate"),
         (["variance", "CONFIG", "--variance.optimizer", "SGD"], "with an anchor"),

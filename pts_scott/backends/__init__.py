@@ -16,6 +16,8 @@ from gluonts.model.predictor import Predictor
 from gluonts.transform import Transformation
 from torch import nn
 
+from pts_scott.data.instance_index import InstanceIndex
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.training import trainer as training
 
 __all__ = ["Backend", "ScottTrainer", "backend"]
@@ -28,6 +30,10 @@ class Backend(Protocol):
     NAME: str
     #: Base classes of the estimators that `with_scott` accepts.
     LIBRARY_ESTIMATORS: tuple[type, ...]
+    #: Package of the library's estimators, one subpackage per model.
+    ESTIMATOR_PACKAGE: str
+    #: Models that a config cannot describe, and why not.
+    UNSUITABLE: dict[str, str]
     #: Estimator arguments about training, and the trainer argument that replaces each.
     TRAINER_DECIDES: dict[str, str]
     #: The library's class of predictors of torch networks.
@@ -80,6 +86,22 @@ class Backend(Protocol):
         **kwargs: Any,
     ) -> Any:
         """Train an estimator of `with_scott`; return what its ``train_model`` returns."""
+
+    def create_windows(self, estimator: Any, dataset: Dataset) -> InstanceIndex:
+        """Return the windows of a dataset that an estimator of `with_scott` trains on."""
+
+    def train_windows(
+        self,
+        estimator: Any,
+        windows: WindowIndex,
+        validation: WindowIndex | None = None,
+    ) -> Predictor:
+        """Train an estimator of `with_scott` on windows of `create_windows`."""
+
+    def missing_arguments(
+        self, estimator: type, arguments: dict[str, Any], dataset: Dataset, trainer: Any
+    ) -> dict[str, Any]:
+        """Return required arguments that follow from the others and the data."""
 
 
 def _has_pytorchts() -> bool:

@@ -129,6 +129,24 @@ class InstanceIndex(WindowIndex):
         last._set_windows(torch.ones_like(lengths), lengths - self._steps_after_start())
         return last
 
+    def from_starts(self, firsts: Tensor, stride: int) -> InstanceIndex:
+        """Return the windows from a forecast start of each series on.
+
+        Parameters
+        ----------
+        firsts
+            The first forecast start of each series, as a step of it.
+        stride
+            Steps between the forecast starts of neighbouring windows.
+        """
+        fewer = copy.copy(self)
+        fewer.stride = stride
+        firsts = firsts.clamp(min=self.first)
+        room = self.series.lengths - firsts - self._steps_after_start()
+        counts = room.div(stride, rounding_mode="floor") + 1
+        fewer._set_windows(counts.clamp(min=0), firsts)
+        return fewer
+
     def contexts(self, windows: Tensor) -> Tensor:
         series, starts = self.locate(windows)
         steps = starts[:, None] + self._past_steps

@@ -59,16 +59,7 @@ def read_file(
     DatasetNotFoundError, FileLayoutError, FrequencyError, InfiniteValuesError
     """
     columns = columns or Columns()
-    suffix = suffix_of(path)
-    if path.is_dir():
-        raise FileLayoutError(f"{str(path)!r} is a folder; name one file in it.")
-    if not path.is_file():
-        raise DatasetNotFoundError(f"there is no file {str(path)!r}.")
-    if suffix is None:
-        raise FileLayoutError(
-            f"{path.name} ends in none of {', '.join(SUFFIXES)}; rename it, or read it "
-            "with pandas and pass the DataFrame."
-        )
+    suffix = _checked_suffix(path)
     if suffix == ".parquet":
         return series_from_frame(_read_parquet(path), start, freq, columns, path.name)
     if suffix.startswith(".txt") and (start is None or freq is None):
@@ -83,6 +74,33 @@ def read_file(
     timestamp_frequency(freq, moment_of(start))  # raises before a large file is read
     values = _parse_matrix(_read_text(path), Source(path.name, "line", 1))
     return regular_series(values, _numbered_names(len(values)), start, freq)
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Read a CSV file with a header, or a Parquet file, as it is.
+
+    Raises
+    ------
+    DatasetNotFoundError, FileLayoutError
+    """
+    if _checked_suffix(path) == ".parquet":
+        return _read_parquet(path)
+    return _parse_table(_read_text(path), path.name)
+
+
+def _checked_suffix(path: Path) -> str:
+    """Return the suffix of a data file; raise if it is none."""
+    suffix = suffix_of(path)
+    if path.is_dir():
+        raise FileLayoutError(f"{str(path)!r} is a folder; name one file in it.")
+    if not path.is_file():
+        raise DatasetNotFoundError(f"there is no file {str(path)!r}.")
+    if suffix is None:
+        raise FileLayoutError(
+            f"{path.name} ends in none of {', '.join(SUFFIXES)}; rename it, or read it "
+            "with pandas and pass the DataFrame."
+        )
+    return suffix
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:

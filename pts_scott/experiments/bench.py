@@ -82,11 +82,11 @@ def bench(
     planned = [with_optimizers(experiment, only) for experiment in experiments]
     planned = [with_existing(e, output / e.setting) for e in planned]
     measured = [e for e in experiments if samplers and can_measure(e, say)]
+    for experiment in {id(t.experiment): t.experiment for t in todo}.values():
+        # Mistakes in data and arguments are raised here, before there is a folder.
+        check_same_data(ready(experiment), output / experiment.setting)
     make_folders(planned, output)
     say(_announcement(tasks, todo, workers))
-    for experiment in {id(t.experiment): t.experiment for t in todo}.values():
-        # Mistakes in data and arguments are raised here, before any run.
-        check_same_data(ready(experiment), output / experiment.setting)
     failed, diverged = [], 0
     for task, record in _make_runs(todo, workers, say):
         if record["status"] == "failed":
@@ -117,7 +117,7 @@ def _measure_samplers(
         return []
     say(f"{experiment.setting}: variance of the samplers")
     try:
-        table = measure_samplers(experiment, ready(experiment), say=lambda line: None)
+        table = measure_samplers(experiment, ready(experiment), say, brief=True)
         write_samplers(table, experiment, folder)
     except Exception as error:
         return [f"{experiment.setting}, variance of the samplers: {_describe(error)}"]
@@ -145,8 +145,8 @@ def _one_by_one(
     tasks: Sequence[Task], progress: Progress
 ) -> Iterator[tuple[Task, dict[str, Any]]]:
     for task in tasks:
-        watch = progress.watch(task.label, budget_of(task.experiment)[0])
-        yield task, make_run(task, watch)
+        budget, _ = budget_of(task.experiment)
+        yield task, make_run(task, *progress.watch(task.label, budget))
 
 
 def _parallel(
@@ -160,7 +160,11 @@ def _parallel(
 _warmed_up: set[str] = set()  # settings that this process has trained before
 
 
-def make_run(task: Task, watch: Watch | None = None) -> dict[str, Any]:
+def make_run(
+    task: Task,
+    watch: Watch | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, Any]:
     """Make one run, write its folder, and return its record; record an error, too."""
     silence_lightning()
     try:
@@ -169,7 +173,7 @@ def make_run(task: Task, watch: Watch | None = None) -> dict[str, Any]:
             if setting.experiment.setting not in _warmed_up:
                 warm_up(setting, task.optimizer)
                 _warmed_up.add(setting.experiment.setting)
-            run = perform(setting, task.optimizer, task.seed, watch)
+            run = perform(setting, task.optimizer, task.seed, watch, progress)
         check_same_engine(run.record, finished_beside(task))
     except Exception as error:
         run = failed_run(task.experiment, task.optimizer, task.seed, _describe(error))

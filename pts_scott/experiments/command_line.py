@@ -56,7 +56,8 @@ def parse_experiments(
     configs = arguments[:options]
     overrides = arguments[len(configs) :]
     if not configs:
-        raise ConfigError(f"a config is missing: {parser.usage}")
+        order = "; it comes before the options" if overrides else ""
+        raise ConfigError(f"a config is missing{order}: {parser.usage}")
     if max_configs is not None and len(configs) > max_configs:
         raise ConfigError(
             f"{len(configs)} configs, expected {max_configs}: {parser.usage}"

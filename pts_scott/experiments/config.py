@@ -55,6 +55,14 @@ class DataConfig:
         Column of series names in a long table; null for a wide table, or to detect it.
     target
         Value column of a long table; null to detect it.
+    known
+        Columns with features of each step that are known in advance, such as a price;
+        null for none.
+    past
+        Columns with features of each step that are known only when it has passed.
+    static
+        CSV or Parquet file with features of each series, one row per series, named in
+        its column item_id; null for none.
     constant
         How to handle a series with a single distinct value: "error", "drop" or "keep".
     seed
@@ -71,6 +79,9 @@ class DataConfig:
     timestamp: str | None = None
     item_id: str | None = None
     target: str | None = None
+    known: list[str] | None = None
+    past: list[str] | None = None
+    static: str | None = None
     constant: Literal["error", "drop", "keep"] = "error"
     seed: int = 0
 
@@ -82,14 +93,16 @@ class ModelConfig:
     Parameters
     ----------
     name
-        "mlp" (SimpleFeedForward, NLL), "nbeats" (MAPE), "lstm" or "var" (MSE).
+        "mlp" (SimpleFeedForward, NLL), "nbeats" (MAPE), "lstm" or "var" (MSE); or an
+        estimator of the library: "gluonts.DeepAR", or "pts.DeepAR" with PyTorchTS.
+        `pts-scott models` lists them.
     arguments
         Arguments of the estimator, e.g. {hidden_dimensions: [80, 80]}.
     label
         Name in tables and figures; null for the model's own.
     """
 
-    name: Literal["mlp", "nbeats", "lstm", "var"]
+    name: str
     arguments: dict[str, Plain] = field(default_factory=dict)
     label: str | None = None
 
@@ -300,7 +313,9 @@ class Experiment:
     def model_label(self) -> str:
         """Name of the model in tables and figures."""
         own = {"mlp": "MLP", "nbeats": "N-BEATS", "lstm": "LSTM", "var": "VAR"}
-        return self.model.label or own[self.model.name]
+        name = self.model.name
+        library = name.rpartition(".")[2].removesuffix("Estimator")
+        return self.model.label or own.get(name, library)
 
     def stratifier(self, optimizer: OptimizerConfig | None = None) -> Policy | None:
         """Return the policy, or an optimizer's own; None for the frequency's default."""

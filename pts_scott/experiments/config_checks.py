@@ -5,6 +5,7 @@ from __future__ import annotations
 from pts_scott._utils.arguments import one_of, real_number, whole_number
 from pts_scott.errors import ConfigError
 from pts_scott.experiments.config import Experiment
+from pts_scott.experiments.models import check_model
 from pts_scott.experiments.names import check_name_length, folder_name, run_name
 from pts_scott.method.methods import METHODS
 from pts_scott.strata.stratifier import Stratifier
@@ -19,6 +20,7 @@ def check_experiment(experiment: Experiment) -> Experiment:
     """
     for name, config in experiment.optimizers.items():
         one_of(f"optimizers.{name}.method", config.method, METHODS)
+    check_model(experiment.model)
     _check_numbers(experiment)
     _check_lists(experiment)
     if experiment.time_budget is None and experiment.gradient_budget is None:

@@ -2,13 +2,15 @@
 
 A config may start with ``base``, one or more files that it builds on. Each of ``data``,
 ``model``, ``optimizers``, ``tune`` and ``variance`` may be the name of a file with that
-section. File names are relative to the file that contains them.
+section, and ``model`` also the name of a model. File names are relative to the file that
+contains them.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import re
 import typing
 from collections.abc import Mapping, Sequence
@@ -64,7 +66,9 @@ def parse_options(
 ) -> tuple[Experiment, Any]:
     """Parse as `parse_tree` does, and return the parser's additional options, too."""
     check_keys(tree, Experiment, where)
+    given = _name_models(given)
     check_overrides(given, parser)
+    _check_optimizer_names(given, tree.get("optimizers") or {})
     config = yaml.safe_dump(dict(tree), sort_keys=False)
     try:
         options = parser.parse_args(["--config", config, *given])
@@ -108,18 +112,22 @@ def compose(path: Path, ancestors: tuple[Path, ...] = ()) -> dict[str, Any]:
     for key in SECTIONS_IN_FILES:
         if isinstance(tree.get(key), str):
             merged.pop(key, None)  # the file replaces the whole section
-            tree[key] = compose(path.parent / tree[key], ancestors)
+            if key == "model" and not tree[key].endswith((".yaml", ".yml")):
+                tree[key] = {"name": tree[key]}
+            else:
+                tree[key] = compose(path.parent / tree[key], ancestors)
     return _merge(merged, tree)
 
 
 def _resolve_data_file(tree: dict[str, Any], path: Path) -> None:
-    """Make the path of a data file in the config's folder absolute."""
+    """Make the paths of data files in the config's folder absolute."""
     # A file with the data section alone has neither of the two keys.
     data = tree.get("data") if {"data", "model"} & tree.keys() else tree
-    if isinstance(data, dict) and isinstance(data.get("name"), str):
-        file = path.parent / data["name"]
-        if file.is_file():
-            data["name"] = str(file.resolve())
+    if not isinstance(data, dict):
+        return
+    for key in ("name", "static"):
+        if isinstance(data.get(key), str) and (path.parent / data[key]).is_file():
+            data[key] = str((path.parent / data[key]).resolve())
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -208,6 +216,29 @@ def check_overrides(overrides: Sequence[str], parser: ArgumentParser) -> None:
             raise ConfigError(f"there is no option --{key}. {hint}")
 
 
+def _check_optimizer_names(overrides: Sequence[str], known: Mapping[str, Any]) -> None:
+    """Raise if an option is about an optimizer that nothing defines."""
+    given = [re.split(r"[=\s]", option)[0] for option in overrides]
+    for option in given:
+        match = re.fullmatch(r"--optimizers\.([^.]+)\.\w+", option)
+        if match is None or match[1] in known:
+            continue
+        if f"--optimizers.{match[1]}.method" not in given:
+            raise ConfigError(
+                f"{option}: the config has no optimizer {match[1]!r}. "
+                f"{nearest(match[1], known)}"
+            )
+
+
+def _name_models(overrides: Sequence[str]) -> list[str]:
+    """Read ``--model NAME`` as ``--model.name NAME``, as in a config."""
+    options = [re.sub(r"^--model=(?!{)", "--model.name=", o) for o in overrides]
+    for place, (option, value) in enumerate(itertools.pairwise(options)):
+        if option == "--model" and not value.startswith("{"):
+            options[place] = "--model.name"
+    return options
+
+
 def _dotted_keys(kind: Any, prefix: str = "") -> list[str]:
     keys = []
     for name, inner in typing.get_type_hints(kind).items():
@@ -226,6 +257,7 @@ def plain_message(error: Exception) -> str:
     )
     message = re.sub(r"typing\.Literal\[([^]]*)\]", r"\1", message)
     message = re.sub(r'Parser key "([^"]*)":', r"\1:", message)
+    message = message.replace("Expected a list.", "Expected a list, as in [1,2].")
     message = " ".join(message.split())
     return re.sub(
         r"Does not validate against any of the Union subtypes Subtypes: \[(.*)\] "

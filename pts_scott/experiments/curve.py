@@ -48,6 +48,8 @@ class Curve(Measurements):
         Number of measurements after the first, which precedes training.
     watch
         Called with each measurement; training stops if it returns True.
+    progress
+        Called about once a second with the share of the budget that is used.
 
     Attributes
     ----------
@@ -62,14 +64,18 @@ class Curve(Measurements):
     """
 
     def __init__(
-        self, setting: Setting, evaluations: int, watch: Watch | None = None
+        self,
+        setting: Setting,
+        evaluations: int,
+        watch: Watch | None = None,
+        progress: Callable[[float], None] | None = None,
     ) -> None:
         limit = setting.experiment.curve_windows
         self._parts = [
             (part, select_windows(part, limit))
             for part in (setting.training, setting.held_out)
         ]
-        super().__init__(evaluations)
+        super().__init__(evaluations, progress)
         self._watch = watch
         self.points: list[Point] = []
         self.diverged = self.stopped = False

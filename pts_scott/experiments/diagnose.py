@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+from tqdm import tqdm
+
+from pts_scott._utils.arguments import whole_number
 from pts_scott.diagnostics.diagnosis import Diagnosis
 from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.folders import make_folders
 from pts_scott.experiments.lightning_control import interruptible, silence_lightning
+from pts_scott.experiments.progress import Meter
 from pts_scott.experiments.report.figures import save_figure
 from pts_scott.experiments.setting import Setting
 from pts_scott.models.diagnose import diagnose
 
 
 def diagnose_setting(
-    experiment: Experiment, steps: int, windows: int, seed: int
+    setting: Setting,
+    steps: int,
+    windows: int,
+    seed: int,
+    say: Callable[[str], None] = tqdm.write,
 ) -> Diagnosis:
     """Diagnose the model of an experiment on its training windows.
 
     Parameters
     ----------
-    experiment
+    setting
         The setting. Its stratifier is one of the candidates, and if it trains with Adam,
         the step size is that of the first optimizer that does.
     steps, windows, seed
         As for `diagnose`.
+    say
+        Where progress lines go.
     """
     silence_lightning()
-    setting = Setting(experiment)
+    experiment = setting.experiment
     names = list(experiment.optimizers)
     adam = [n for n in names if experiment.optimizers[n].optimizer == "adam"]
     estimator = setting.estimator((adam or names)[0], seed)
-    with interruptible():
+    meter = Meter("diagnosis", steps, " steps", say)
+    with meter, interruptible():
         return diagnose(
             estimator,
             setting.training,
@@ -39,6 +51,7 @@ def diagnose_setting(
             windows=windows,
             stratifier=experiment.stratifier(),
             seed=seed,
+            progress=lambda step: meter.advance(step / steps),
         )
 
 
@@ -49,11 +62,18 @@ def write_diagnosis(diagnosis: Diagnosis, folder: Path) -> None:
 
 
 def command(
-    experiment: Experiment, steps: int, windows: int, seed: int, output: Path
+    experiment: Experiment,
+    steps: int,
+    windows: int,
+    seed: int,
+    output: Path,
+    say: Callable[[str], None] = tqdm.write,
 ) -> tuple[Diagnosis, Path]:
     """Diagnose, write and return the diagnosis and its folder."""
+    whole_number("steps", steps)  # mistakes are raised before there is a folder
+    setting = Setting(experiment)
     make_folders([experiment], output)
-    diagnosis = diagnose_setting(experiment, steps, windows, seed)
+    diagnosis = diagnose_setting(setting, steps, windows, seed, say)
     folder = output / experiment.setting
     write_diagnosis(diagnosis, folder)
     return diagnosis, folder

@@ -1,4 +1,4 @@
-"""Progress of many runs: a line per finished run, and a bar on terminals."""
+"""Progress: a bar on terminals, lines elsewhere, and an estimate of the time left."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ BAR_FORMAT = (
     "{l_bar}{bar}| {n_fmt}/{total_fmt}{unit} "
     "[{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
 )
+#: Without a bar, seconds after which a line is written during a long run.
+LINE_SECONDS = 60.0
 
 
 def terminal_bar(total: float, unit: str, **kwargs: Any) -> tqdm:
@@ -55,11 +57,67 @@ def budget_of(experiment: Experiment) -> tuple[float, str]:
     return float(experiment.gradient_budget or 1), " gradients"
 
 
+class TimeLeft:
+    """Estimates the remaining time from the share of the work that is done."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+
+    def after(self, share: float) -> str:
+        """Return the end of a line: "; about 5 min left", or nothing at the end."""
+        if not 0 < share < 1:
+            return ""
+        elapsed = time.perf_counter() - self._began
+        return f"; about {format_duration(elapsed * (1 - share) / share)} left"
+
+
+class Meter:
+    """Progress of one piece of work: a bar on terminals, now and then a line elsewhere.
+
+    Use it as a context manager, which closes the bar.
+
+    Parameters
+    ----------
+    label
+        What is being done.
+    total, unit
+        The value at which the bar is full, and what it counts.
+    say
+        Where lines go.
+    """
+
+    def __init__(
+        self, label: str, total: float, unit: str, say: Callable[[str], None]
+    ) -> None:
+        self._label, self._total, self._say = label, total, say
+        self._left, self._last_line = TimeLeft(), time.perf_counter()
+        self._bar = terminal_bar(total, unit, desc=label)
+
+    def __enter__(self) -> Meter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def line(self, text: str, share: float) -> None:
+        """Write a line with the remaining time, and move the bar."""
+        self._say(text + self._left.after(share))
+        self._last_line = time.perf_counter()
+        advance_to(self._bar, share * self._total)
+
+    def advance(self, share: float) -> None:
+        """Move the bar; without one, write a line if there was none for a while."""
+        advance_to(self._bar, share * self._total)
+        if self._bar.disable and time.perf_counter() - self._last_line >= LINE_SECONDS:
+            self.line(f"{self._label}: {min(share, 1):.0%}", share)
+
+
 class Progress:
     """Progress of a benchmark.
 
     Lines go to ``say``; on a terminal a bar shows the share of the budget that is used.
-    Use it as a context manager, which closes the bar.
+    Elsewhere there is a line now and then during a long run. Use it as a context manager,
+    which closes the bar.
 
     Parameters
     ----------
@@ -78,7 +136,7 @@ class Progress:
         unit: str = "",
     ) -> None:
         self._runs, self._budget, self._say = len(budgets), sum(budgets), say
-        self._began = time.perf_counter()
+        self._left, self._last_line = TimeLeft(), time.perf_counter()
         self._done, self._spent = 0, 0.0
         self._bar = terminal_bar(self._budget, unit)
 
@@ -101,26 +159,36 @@ class Progress:
                 f"train {record['train_loss']:.4g}, test {record['test_loss']:.4g}, "
                 f"{record['steps']} steps"
             )
-        self._say(f"[{self._done}/{self._runs}] {label}: {outcome}{self._remaining()}")
+        left = "" if self._done == self._runs else self._remaining(self._spent)
+        self._line(f"[{self._done}/{self._runs}] {label}: {outcome}{left}")
         advance_to(self._bar, self._spent)
 
-    def _remaining(self) -> str:
-        if self._done == self._runs:
-            return ""
-        elapsed = time.perf_counter() - self._began
-        seconds = elapsed * (self._budget - self._spent) / self._spent
-        return f"; about {format_duration(seconds)} left"
-
-    def watch(self, label: str, budget: float) -> Callable[[Point], None]:
-        """Return a function that shows the points of the current run on the bar."""
+    def watch(
+        self, label: str, budget: float
+    ) -> tuple[Callable[[Point], None], Callable[[float], None]]:
+        """Return functions that show a point, and the share, of the current run."""
         self._bar.set_description_str(label, refresh=False)
-        start = self._spent
 
         def show(point: Point) -> None:
             self._bar.set_postfix_str(f"train {point.train_loss:.4g}", refresh=False)
-            advance_to(self._bar, start + min(point.share, 1.0) * budget)
+            advance(point.share)
 
-        return show
+        def advance(share: float) -> None:
+            spent = self._spent + min(share, 1.0) * budget
+            advance_to(self._bar, spent)
+            quiet = time.perf_counter() - self._last_line
+            if self._bar.disable and quiet >= LINE_SECONDS:
+                place = f"[{self._done + 1}/{self._runs}] {label}: {min(share, 1):.0%}"
+                self._line(place + self._remaining(spent))
+
+        return show, advance
+
+    def _remaining(self, spent: float) -> str:
+        return self._left.after(spent / self._budget)
+
+    def _line(self, line: str) -> None:
+        self._say(line)
+        self._last_line = time.perf_counter()
 
 
 def format_duration(seconds: float) -> str:

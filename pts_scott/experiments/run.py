@@ -6,7 +6,7 @@ import dataclasses
 import math
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ def perform(
     optimizer: str,
     seed: int,
     watch: Watch | None = None,
+    progress: Callable[[float], None] | None = None,
     *,
     tuning: bool = False,
 ) -> Run:
@@ -56,11 +57,13 @@ def perform(
     watch
         Called with each point of the curve; if it returns True, the run ends and nothing
         else is measured.
+    progress
+        Called about once a second with the share of the budget that is used.
     tuning
         Measure only the loss on the held-out windows.
     """
     experiment = setting.experiment
-    curve = Curve(setting, experiment.evaluations, watch)
+    curve = Curve(setting, experiment.evaluations, watch, progress)
     estimator = setting.estimator(optimizer, seed, [curve])
     trainer = estimator.trainer
     with warnings.catch_warnings(record=True) as caught:

@@ -22,6 +22,7 @@ from pts_scott.experiments.lightning_control import (
     raise_if_interrupted,
     silence_lightning,
 )
+from pts_scott.experiments.progress import Meter, budget_of
 from pts_scott.experiments.report.figures import save_figure, variance_figure
 from pts_scott.experiments.setting import Setting, choose
 from pts_scott.method.methods import METHODS, Scott
@@ -45,8 +46,10 @@ class SamplerMeasurements(Measurements):
         Creates the probe from the module that is trained.
     points
         Number of measurements after the first, which precedes training.
-    say
-        Where progress lines go.
+    meter
+        Shows the progress.
+    brief
+        Whether to leave out a line per measurement.
 
     Attributes
     ----------
@@ -58,10 +61,11 @@ class SamplerMeasurements(Measurements):
         self,
         make_probe: Callable[[OuterLoopModule], VarianceProbe],
         points: int,
-        say: Callable[[str], None],
+        meter: Meter,
+        brief: bool = False,
     ) -> None:
-        super().__init__(points)
-        self._make_probe, self._say = make_probe, say
+        super().__init__(points, meter.advance)
+        self._make_probe, self._meter, self._brief = make_probe, meter, brief
         self._probe: VarianceProbe | None = None
         self.tables: list[pd.DataFrame] = []
 
@@ -86,14 +90,19 @@ class SamplerMeasurements(Measurements):
         }
         self.tables.append(table.assign(**position))
         if table["relative"].isna().all():
-            self._say(f"step {module.steps}: training diverged; measuring stops here")
+            self._meter.line(
+                f"step {module.steps}: training diverged; measuring stops here", 1.0
+            )
             trainer.should_stop = True
             return
+        if self._brief:
+            return
         best = table.loc[table["relative"].idxmin()]
-        self._say(
+        self._meter.line(
             f"{module.spent():4.0%}  step {module.steps:7d}: lowest variance with "
             f"{best['sampler']} {best['stratifier']} "
-            f"({best['relative']:.2f} of uniform)"
+            f"({best['relative']:.2f} of uniform)",
+            module.spent(),
         )
 
 
@@ -101,6 +110,7 @@ def measure_samplers(
     experiment: Experiment,
     setting: Setting | None = None,
     say: Callable[[str], None] = tqdm.write,
+    brief: bool = False,
 ) -> pd.DataFrame:
     """Train one optimizer and measure the variance of all samplers during training.
 
@@ -112,6 +122,8 @@ def measure_samplers(
         The setting with its windows, if it exists already.
     say
         Where progress lines go.
+    brief
+        Whether to leave out a line per measurement.
 
     Returns
     -------
@@ -147,16 +159,18 @@ def measure_samplers(
             generator=torch.Generator().manual_seed(options.seed),
         )
 
-    measurements = SamplerMeasurements(make_probe, options.points, say)
     seconds = options.time_budget or experiment.time_budget
     shorter = dataclasses.replace(experiment, time_budget=seconds)
+    meter = Meter("variance of the samplers", *budget_of(shorter), say)
+    measurements = SamplerMeasurements(make_probe, options.points, meter, brief)
     varied = setting.varied(shorter)
     estimator = varied.estimator(optimizer, options.seed, [measurements])
     began = time.perf_counter()
-    with interruptible():
+    with meter, interruptible():
         estimator.train_windows(windows)
     raise_if_interrupted(estimator.trainer)
-    say(f"measured in {time.perf_counter() - began:.0f} s, including training")
+    if not brief:
+        say(f"measured in {time.perf_counter() - began:.0f} s, including training")
     return pd.concat(measurements.tables, ignore_index=True)
 
 
@@ -227,7 +241,10 @@ def _measured_config(experiment: Experiment) -> str:
 
 def command(experiment: Experiment, output: Path, say: Callable[[str], None]) -> Path:
     """Measure, write and return the folder, for ``pts-scott variance``."""
+    setting = Setting(experiment)  # mistakes are raised before there is a folder
+    optimizer_to_train(experiment)
     make_folders([experiment], output)
     folder = output / experiment.setting
-    write_samplers(measure_samplers(experiment, say=say), experiment, folder)
+    table = measure_samplers(experiment, setting, say)
+    write_samplers(table, experiment, folder)
     return folder

@@ -5,32 +5,22 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 
 from pts_scott import datasets
 from pts_scott._utils.arguments import nearest
+from pts_scott.backends import ScottTrainer
+from pts_scott.datasets.readers import read_table
+from pts_scott.datasets.series_data import SeriesData
 from pts_scott.errors import ConfigError
 from pts_scott.experiments.config import Experiment, OptimizerConfig
-from pts_scott.models.estimator import ScottEstimator
-from pts_scott.models.paper_models import (
-    LSTMEstimator,
-    NBEATSEstimator,
-    SimpleFeedForwardEstimator,
-    VAREstimator,
-)
+from pts_scott.experiments.models import Model
 from pts_scott.training.compile_policy import STEPS_THAT_REPAY_COMPILING
 from pts_scott.training.optimizers import OPTIMIZERS
-from pts_scott.training.trainer import ScottTrainer
 
-MODELS: dict[str, type[ScottEstimator]] = {
-    "mlp": SimpleFeedForwardEstimator,
-    "nbeats": NBEATSEstimator,
-    "lstm": LSTMEstimator,
-    "var": VAREstimator,
-}
-LOSSES = {"mlp": "NLL", "lstm": "MSE", "var": "MSE"}
 STEPS_PER_EPOCH = 1000
 
 
@@ -51,6 +41,10 @@ class Setting:
         The series, and their split by time.
     training, held_out : WindowIndex
         Windows to train on, and windows that training never sees.
+    loss
+        Name of the training loss.
+    probabilistic
+        Whether the model forecasts a distribution rather than a point.
     """
 
     def __init__(self, experiment: Experiment, *, tuning: bool = False) -> None:
@@ -63,21 +57,28 @@ class Setting:
             timestamp=data.timestamp,
             item_id=data.item_id,
             target=data.target,
+            known=data.known or (),
+            past=data.past or (),
+            static=None if data.static is None else read_table(Path(data.static)),
             constant=data.constant,
             seed=data.seed,
         )
-        for name in experiment.optimizers:
-            self.estimator(name, seed=0)  # checks the arguments before any training
-        self.split = self.series.split(data.context_length, data.prediction_length)
-        parts = (
-            (self.split.fit, self.split.tuning)
+        self._model = Model(experiment.model, data, self.series)
+        split = self.series.split(data.context_length, data.prediction_length)
+        self.split = split
+        trainer = self.trainer(next(iter(experiment.optimizers)), seed=0)
+        self._model.derive_arguments(split.train, trainer)
+        estimators = [self.estimator(name, seed=0) for name in experiment.optimizers]
+        estimator = estimators[0]  # all of them: arguments are checked before training
+        self.loss = self._model.loss_name(estimator)
+        self.probabilistic = self._model.is_probabilistic(estimator)
+        before, held_out, whole = (
+            (split.fit, split.tuning, _same_series(split.train, split.tuning))
             if tuning
-            else (self.split.train, self.split.test)
+            else (split.train, split.test, split.backtest)
         )
-        estimator = self.estimator(next(iter(experiment.optimizers)), seed=0)
-        self.training, self.held_out = (
-            estimator.create_windows(part.entries()) for part in parts
-        )
+        self.training = self._model.windows(estimator, before, before)
+        self.held_out = self._model.windows(estimator, held_out, whole)
 
     def varied(self, experiment: Experiment) -> Setting:
         """Return the same windows for an experiment with other optimizers or budgets."""
@@ -85,42 +86,11 @@ class Setting:
         other.experiment = experiment
         return other
 
-    @property
-    def loss(self) -> str:
-        """Name of the training loss."""
-        arguments = self.experiment.model.arguments
-        name = self.experiment.model.name
-        return LOSSES.get(name) or str(arguments.get("loss_function", "MAPE"))
-
-    @property
-    def probabilistic(self) -> bool:
-        """Whether the model forecasts a distribution rather than a point."""
-        return self.experiment.model.name == "mlp"
-
     def estimator(
         self, optimizer: str, seed: int, callbacks: Sequence[pl.Callback] = ()
-    ) -> ScottEstimator:
+    ) -> Any:
         """Return the model with a trainer for one of the optimizers."""
-        experiment, data = self.experiment, self.experiment.data
-        reserved = {"freq", "context_length", "prediction_length", "stride", "trainer"}
-        for name in reserved & experiment.model.arguments.keys():
-            raise ConfigError(
-                f"model.arguments has {name!r}, which the data section defines: set it "
-                "there."
-            )
-        if "context" in experiment.model.arguments:
-            raise ConfigError(
-                "model.arguments has 'context': experiments use windows with complete "
-                "contexts, so that held-out windows do not overlap the training range."
-            )
-        return MODELS[experiment.model.name](
-            freq=self.series.freq,
-            prediction_length=data.prediction_length,
-            context_length=data.context_length,
-            stride=data.stride,
-            trainer=self.trainer(optimizer, seed, callbacks),
-            **experiment.model.arguments,  # type: ignore[arg-type]
-        )  # type: ignore[call-arg]
+        return self._model.make(self.trainer(optimizer, seed, callbacks))
 
     def trainer(
         self, optimizer: str, seed: int, callbacks: Sequence[pl.Callback] = ()
@@ -165,6 +135,12 @@ class Setting:
         windows = map(experiment.windows_per_step, experiment.optimizers.values())
         fewest = experiment.gradient_budget / (2 * max(windows))
         return "auto" if fewest >= STEPS_THAT_REPAY_COMPILING else False
+
+
+def _same_series(whole: SeriesData, part: SeriesData) -> SeriesData:
+    """Return those of the series that a part has, too."""
+    rows = {name: row for row, name in enumerate(whole.item_ids)}
+    return whole.pick([rows[name] for name in part.item_ids])
 
 
 _ready: dict[tuple[str, bool], Setting] = {}  # only the latest: series can be large

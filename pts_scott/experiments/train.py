@@ -14,7 +14,7 @@ from pts_scott.experiments.curve import Point
 from pts_scott.experiments.existing_runs import is_done, with_existing
 from pts_scott.experiments.folders import make_folders
 from pts_scott.experiments.lightning_control import interruptible, silence_lightning
-from pts_scott.experiments.progress import advance_to, budget_of, terminal_bar
+from pts_scott.experiments.progress import Meter, budget_of
 from pts_scott.experiments.run import Run, perform
 from pts_scott.experiments.run_files import read_record, run_folder, write_run
 from pts_scott.experiments.setting import Setting, choose
@@ -80,15 +80,14 @@ def train_one(
 def _train(
     setting: Setting, optimizer: str, seed: int, say: Callable[[str], None]
 ) -> Run:
-    budget, unit = budget_of(setting.experiment)
-    bar = terminal_bar(budget, unit, desc=optimizer)
+    meter = Meter(optimizer, *budget_of(setting.experiment), say)
 
     def watch(point: Point) -> None:
-        say(
+        meter.line(
             f"{point.share:4.0%}  step {point.step:7d}  {point.seconds:7.1f} s  "
-            f"train {point.train_loss:.4g}  test {point.test_loss:.4g}"
+            f"train {point.train_loss:.4g}  test {point.test_loss:.4g}",
+            point.share,
         )
-        advance_to(bar, point.share * budget)
 
-    with bar, interruptible():
-        return perform(setting, optimizer, seed, watch)
+    with meter, interruptible():
+        return perform(setting, optimizer, seed, watch, meter.advance)

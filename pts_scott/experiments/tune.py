@@ -21,7 +21,7 @@ from pts_scott.experiments.config import Experiment, OptimizerConfig
 from pts_scott.experiments.curve import Point
 from pts_scott.experiments.folders import make_folders
 from pts_scott.experiments.lightning_control import interruptible, silence_lightning
-from pts_scott.experiments.progress import advance_to, terminal_bar
+from pts_scott.experiments.progress import TimeLeft, advance_to, terminal_bar
 from pts_scott.experiments.run import check_same_engine, perform, warm_up
 from pts_scott.experiments.setting import Setting, choose, ready
 from pts_scott.experiments.studies import (
@@ -29,6 +29,7 @@ from pts_scott.experiments.studies import (
     finished_trials,
     grid_points,
     has_finite_loss,
+    import_optuna,
     load_tuned,
     open_study,
     prepare_storage,
@@ -75,10 +76,11 @@ def tune(
     names = list(only) or list(experiment.optimizers)
     for name in names:
         choose(experiment, name)
+    import_optuna()  # raises before there is a folder, as do mistakes in the config
+    ready(experiment, tuning=True)
     make_folders([experiment], output)
     folder = output / experiment.setting
     storage = storage or sqlite_url(folder / "trials.db")
-    ready(experiment, tuning=True)  # raises mistakes in data and arguments
     prepare_storage(storage)
     others = [name for name in experiment.optimizers if name not in names]
     best: Tuned = {name: load_tuned(experiment, name, storage) for name in others}
@@ -114,11 +116,18 @@ def _tune_all(
     all_stages = [stage for name in names for stage in stages(experiment, name)]
     total = sum(len(grid_points(stage)) for stage in all_stages)
     done = len(trials_table(experiment, names, storage))
+    left = TimeLeft()
+    say(f"{total} trials" + (f", {done} of them already made" if done else ""))
     with terminal_bar(total, " trials", initial=done, unit_scale=False) as bar:
+
+        def remaining(made: int) -> str:
+            return left.after((made - done) / max(total - done, 1))
+
         if workers == 1:
+            made = itertools.count(done + 1)
 
             def report(line: str) -> None:
-                say(line)
+                say(line + remaining(next(made)))
                 bar.update()
 
             for name in names:
@@ -126,11 +135,17 @@ def _tune_all(
                 best[name] = tune_optimizer(experiment, name, storage, report)
             return best
         calls = [(experiment, name, storage) for name in names]
-        for index, tuned in in_processes(tune_optimizer, calls, workers):
+
+        def show() -> int:
+            made = len(trials_table(experiment, names, storage))
+            advance_to(bar, made)
+            return made
+
+        for index, tuned in in_processes(tune_optimizer, calls, workers, show):
             best[names[index]] = tuned
             if tuned is not None:
-                say(f"{names[index]}: step size {tuned.learning_rate:g}, γ {tuned.gamma}")
-            advance_to(bar, len(trials_table(experiment, names, storage)))
+                chosen = f"step size {tuned.learning_rate:g}, γ {tuned.gamma}"
+                say(f"{names[index]}: {chosen}{remaining(show())}")
     return best
 
 

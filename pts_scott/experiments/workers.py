@@ -10,10 +10,14 @@ from typing import Any, TypeVar
 from pts_scott.errors import ScottError
 
 T = TypeVar("T")
+SHOW_SECONDS = 10.0
 
 
 def in_processes(
-    function: Callable[..., T], calls: Sequence[tuple[Any, ...]], workers: int
+    function: Callable[..., T],
+    calls: Sequence[tuple[Any, ...]],
+    workers: int,
+    show: Callable[[], object] | None = None,
 ) -> Iterator[tuple[int, T]]:
     """Call a function in separate processes.
 
@@ -25,6 +29,8 @@ def in_processes(
         The arguments of each call.
     workers
         Maximum number of simultaneous calls.
+    show
+        Called every few seconds while waiting, to show progress.
 
     Yields
     ------
@@ -42,8 +48,10 @@ def in_processes(
                 index, call = waiting.pop()
                 running[pool.submit(function, *call)] = index
             done, _ = concurrent.futures.wait(
-                running, return_when=concurrent.futures.FIRST_COMPLETED
+                running, SHOW_SECONDS, concurrent.futures.FIRST_COMPLETED
             )
+            if not done and show is not None:
+                show()
             for future in done:
                 yield running.pop(future), future.result()
     except concurrent.futures.process.BrokenProcessPool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,6 +41,7 @@ def diagnose(
     batch_size: int | None = None,
     stratifier: Policy | None = None,
     seed: int = 0,
+    progress: Callable[[int], None] | None = None,
 ) -> Diagnosis:
     """Measure whether strata, spread allocation or a control variate would help.
 
@@ -55,8 +56,8 @@ def diagnose(
     estimator
         An estimator of this package, or of ``with_scott``.
     dataset
-        The training data; for an estimator of this package also the windows that its
-        ``create_windows`` returned.
+        The training data, or the windows that the estimator's ``create_windows``
+        returned.
     steps
         Steps of training.
     windows
@@ -68,6 +69,8 @@ def diagnose(
         the estimator's trainer, if it has one.
     seed
         Seed of the initial parameters and of all draws.
+    progress
+        Called with the number of steps after each of them.
 
     Returns
     -------
@@ -92,7 +95,7 @@ def diagnose(
     >>> print(diagnose(estimator, dataset))                  # doctest: +SKIP
     """
     trainer = _check_estimator(estimator).trainer
-    _check_dataset(estimator, dataset)
+    _check_dataset(dataset)
     points = _Points(
         whole_number("steps", steps),
         trainer.hyperparameters.inner_steps,
@@ -100,6 +103,7 @@ def diagnose(
         copy.deepcopy(check_stratifier(stratifier) or trainer.stratifier),
         whole_number("windows", windows, minimum=MIN_WINDOWS),
         whole_number("seed", seed, minimum=0, maximum=2**63 - 1),
+        progress,
     )
     twin = copy.copy(estimator)
     twin.trainer = _short_trainer(trainer, batch_size, steps, seed, points)
@@ -132,15 +136,24 @@ class _Points(Observer):
         The user's policy; None for none.
     windows, seed
         Of the probe.
+    progress
+        Called with the number of steps; None for nothing.
     """
 
     def __init__(
-        self, steps: int, loop: int, given: Policy | None, windows: int, seed: int
+        self,
+        steps: int,
+        loop: int,
+        given: Policy | None,
+        windows: int,
+        seed: int,
+        progress: Callable[[int], None] | None,
     ) -> None:
         due = (0, max(1, steps // 10), steps)
         #: The points, each with the step of its snapshot; the start has none.
         self._due = {step: max(0, step - loop) if step else None for step in due}
         self._given, self._windows, self._seed = given, windows, seed
+        self._progress = progress
         self._probe: DiagnosisProbe | None = None
         self._snapshots: dict[int | None, Tensors] = {}
         self._measured = -1
@@ -176,6 +189,8 @@ class _Points(Observer):
         if step in self._due.values():
             assert self._probe is not None
             self._snapshots[step] = self._probe.parameters()
+        if self._progress is not None:
+            self._progress(step)
 
     def _measure(self, step: int) -> None:
         assert self._probe is not None
@@ -228,17 +243,13 @@ def _check_estimator(estimator: Any) -> Any:
     )
 
 
-def _check_dataset(estimator: Any, dataset: Any) -> None:
+def _check_dataset(dataset: Any) -> None:
     if isinstance(dataset, WindowIndex):
-        if isinstance(estimator, ScottEstimator):
-            return
-        problem = "an index of windows, which only estimators of this package take"
-    elif isinstance(dataset, Iterable) and not isinstance(dataset, str | bytes):
         return
-    else:
-        problem = quote(dataset)
+    if isinstance(dataset, Iterable) and not isinstance(dataset, str | bytes):
+        return
     raise ArgumentError(
-        f"dataset is {problem}; expected entries with start and target, e.g. "
+        f"dataset is {quote(dataset)}; expected entries with start and target, e.g. "
         "ListDataset([{'start': '2024-01-01', 'target': [...]}], freq='h')."
     )
 

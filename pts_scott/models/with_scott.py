@@ -9,12 +9,15 @@ from typing import Any
 
 from gluonts.core import serde
 from gluonts.dataset.common import Dataset
+from gluonts.model.predictor import Predictor
 
 from pts_scott._utils.arguments import check_names
 from pts_scott._utils.text import quote
 from pts_scott.backends import ScottTrainer, backend
+from pts_scott.data.instance_index import InstanceIndex
 from pts_scott.data.offsets import parse_offset
 from pts_scott.data.validation import CheckedDataset
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.datasets.catalogue import as_dataset
 from pts_scott.errors import ArgumentError
 from pts_scott.models.trainer_argument import trainer_or_default
@@ -116,14 +119,14 @@ class _WithScott:
     ) -> None:
         chosen = trainer_or_default(trainer)
         parameters = dict(inspect.signature(type(self)).parameters)
-        _check_training_arguments(kwargs)
+        check_training_arguments(kwargs)
         check_names(type(self).__name__, kwargs, parameters)
         try:
             bound = inspect.signature(type(self)).bind_partial(*args, **kwargs)
         except TypeError as error:  # too many, or one both by position and by name
             raise ArgumentError(f"{type(self).__name__}: {error}.") from None
         arguments = dict(bound.arguments)
-        _check_training_arguments(arguments)
+        check_training_arguments(arguments)
         if "freq" in arguments:
             parse_offset(arguments["freq"])
         self.arguments = arguments
@@ -142,6 +145,32 @@ class _WithScott:
         if validation_data is not None:
             validation_data = CheckedDataset(as_dataset(validation_data, freq), freq)
         return backend.train_model(self, training_data, validation_data, **kwargs)
+
+    def create_windows(self, dataset: Dataset) -> InstanceIndex:
+        """Return the windows of a dataset that this estimator trains on."""
+        freq = self.arguments.get("freq")
+        return backend.create_windows(
+            self, CheckedDataset(as_dataset(dataset, freq), freq)
+        )
+
+    def train_windows(
+        self, windows: WindowIndex, validation: WindowIndex | None = None
+    ) -> Predictor:
+        """Train on windows that `create_windows` returned.
+
+        Parameters
+        ----------
+        windows
+            The windows to train on; several runs can share them.
+        validation
+            Windows on which ``val_loss`` is measured, all of them.
+        """
+        if not isinstance(windows, InstanceIndex):
+            raise ArgumentError(
+                "windows are those of another estimator; pass what create_windows of "
+                f"{type(self).__name__} returned."
+            )
+        return backend.train_windows(self, windows, validation)
 
     def __repr__(self) -> str:
         arguments = {**self.arguments, "trainer": self.trainer}
@@ -185,7 +214,8 @@ def _encode(estimator: _WithScott) -> Any:
     }
 
 
-def _check_training_arguments(given: dict[str, Any]) -> None:
+def check_training_arguments(given: dict[str, Any]) -> None:
+    """Raise if an argument of an estimator belongs to the trainer."""
     for name, instead in backend.TRAINER_DECIDES.items():
         if name in given:
             raise ArgumentError(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
 
 if TYPE_CHECKING:
     from pts_scott.training.lightning_module import OuterLoopModule
+
+REPORT_SECONDS = 1.0
 
 
 class Observer(pl.Callback):
@@ -25,10 +29,15 @@ class Measurements(Observer):
     ----------
     times
         Number of measurements after the first.
+    progress
+        Called about once a second with the share of the budget that is used.
     """
 
-    def __init__(self, times: int) -> None:
+    def __init__(
+        self, times: int, progress: Callable[[float], None] | None = None
+    ) -> None:
         self._share = 1 / times
+        self._progress, self._next_report = progress, 0.0
         self._made = 0
         self._last = -1  # step of the last measurement
 
@@ -46,6 +55,10 @@ class Measurements(Observer):
         if pl_module.spent() >= self._made * self._share - 1e-9:
             with pl_module.clock.stopped():
                 self._measure(trainer, pl_module)
+        if self._progress is not None and time.perf_counter() >= self._next_report:
+            with pl_module.clock.stopped():
+                self._progress(pl_module.spent())
+            self._next_report = time.perf_counter() + REPORT_SECONDS
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Measure the end, unless it was just measured."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import lightning.pytorch as pl
@@ -16,6 +18,21 @@ from pts_scott.errors import ArgumentError
 from pts_scott.training.checkpoint_files import CheckpointFiles
 from pts_scott.training.ddp_strategy import SharedGradients, is_distributed
 from pts_scott.training.trainer_checks import MIXED, lightning_accelerator
+
+
+@contextmanager
+def without_tips() -> Iterator[None]:
+    """Leave out Lightning's advertisements; everything else that it logs stays."""
+    logger = logging.getLogger("lightning.pytorch.utilities.rank_zero")
+    logger.addFilter(_is_no_tip)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_is_no_tip)
+
+
+def _is_no_tip(record: logging.LogRecord) -> bool:
+    return "💡 Tip" not in record.getMessage()
 
 
 class LightningOptions:
@@ -115,7 +132,8 @@ class LightningOptions:
             arguments["strategy"] = SharedGradients.like(self._given["strategy"])
         if not validates:
             arguments["limit_val_batches"] = 0
-        lightning = pl.Trainer(**arguments)
+        with without_tips():
+            lightning = pl.Trainer(**arguments)
         if lightning.world_size > 1 and not self.is_distributed:
             raise ArgumentError(
                 "trainer_kwargs ask for several processes; they train one network "

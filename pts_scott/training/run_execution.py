@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pts_scott.engine.processes import raise_on_lost_process
 from pts_scott.training.checkpoint_files import CheckpointFiles
 from pts_scott.training.checkpoints import CheckpointWriter
-from pts_scott.training.lightning_assembly import LightningOptions
+from pts_scott.training.lightning_assembly import LightningOptions, without_tips
 from pts_scott.training.lightning_module import OuterLoopModule
 from pts_scott.training.resume import checkpoint_to_resume
 from pts_scott.training.signals import interruptible
@@ -67,7 +67,8 @@ class RunExecution:
         folder: AbstractContextManager[None] = nullcontext()
         if self._checkpoints is not None and lightning.is_global_zero:
             folder = self._checkpoints.locked()
-        with warnings.catch_warnings(), interruptible(module.interrupt), folder:
+        interrupt = interruptible(module.interrupt)
+        with warnings.catch_warnings(), without_tips(), interrupt, folder:
             # Lightning's own, about its use of torch, which users cannot change.
             warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
             # And about layers that stay in evaluation mode on purpose.

@@ -95,10 +95,8 @@ def test_errors_name_the_mistake_and_the_nearest_key(small_config, change, messa
         (["--data.contxt_length", "3"], "Did you mean 'data.context_length'"),
         (["--optimizers.SGD.learning_rte", "3"], "Did you mean 'learning_rate'"),
         (["--optimizers.SGD.learning_rate", "x"], "learning_rate: Expected a float"),
-        (
-            ["--model.name", "x"],
-            "model.name: Expected one of 'mlp', 'nbeats', 'lstm', 'var'",
-        ),
+        (["--model.name", "nbeast"], "no such model. Did you mean 'nbeats'?"),
+        (["--model", "nbeast"], "no such model. Did you mean 'nbeats'?"),
         (["--zzz", "3"], "no option --zzz. --help lists all options."),
     ],
 )
@@ -177,11 +175,11 @@ def test_class_in_a_config_is_neither_imported_nor_instantiated(
     monkeypatch.syspath_prepend(tmp_path)
     given = quotes.format(f"{{class_path: my_class.Mine, init_args: {{path: {made}}}}}")
     path = replace_in_config(
-        small_config, "name: var", f"name: var, arguments: {{a: {given}}}"
+        small_config, "name: var", f"name: var, arguments: {{scaling: {given}}}"
     )
-    argument = load_experiment(path).model.arguments["a"]
+    argument = load_experiment(path).model.arguments["scaling"]
     assert isinstance(argument, str | dict | list)  # which the estimator rejects
-    load_experiment(path, ["--model.arguments.c", given])
+    load_experiment(path, ["--model.arguments.scaling", given])
     assert not imported.exists()
     assert not made.exists()
 

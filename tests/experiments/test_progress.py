@@ -10,7 +10,12 @@ from tqdm import tqdm
 
 from pts_scott.experiments import progress as module
 from pts_scott.experiments.curve import Point
-from pts_scott.experiments.progress import Progress, format_duration, terminal_bar
+from pts_scott.experiments.progress import (
+    Meter,
+    Progress,
+    format_duration,
+    terminal_bar,
+)
 
 FINISHED = {"status": "finished", "train_loss": 1.0, "test_loss": 2.0, "steps": 5}
 
@@ -61,7 +66,7 @@ def test_durations_have_suitable_units(seconds, text):
 def test_bar_on_a_terminal_shows_total_rate_and_remaining_time(monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     with Progress([10, 10], lambda line: None, " s") as progress:
-        watch = progress.watch("small: SGD, seed 0", 10)
+        watch, _ = progress.watch("small: SGD, seed 0", 10)
         watch(Point(0.5, 3, 12, 5.0, 1.25, 2.0))
         progress._bar.refresh()
         shown = terminal.getvalue().split("\r")[-1]
@@ -74,6 +79,43 @@ def test_bar_on_a_terminal_shows_total_rate_and_remaining_time(monkeypatch):
         assert progress._bar.n == 10
 
 
+def test_long_run_without_a_terminal_has_a_line_now_and_then(clock):
+    lines: list[str] = []
+    progress = Progress([100, 100], lines.append)
+    _, advance = progress.watch("a", 100)
+    for seconds in (30, 61, 90, 122):
+        clock[0] = float(seconds)
+        advance(seconds / 200)
+    assert lines == ["[1/2] a: 30%; about 6 min left", "[1/2] a: 61%; about 5 min left"]
+
+
+def test_meter_writes_lines_with_the_time_left(clock):
+    lines: list[str] = []
+    with Meter("diagnosis", 100, " steps", lines.append) as meter:
+        clock[0] = 10.0
+        meter.advance(0.1)
+        meter.line("step 20", 0.2)
+        clock[0] = 75.0
+        meter.advance(0.5)
+        meter.line("step 100", 1.0)
+    assert lines == [
+        "step 20; about 40 s left",
+        "diagnosis: 50%; about 75 s left",
+        "step 100",
+    ]
+
+
+def test_meter_on_a_terminal_is_a_bar(monkeypatch, clock):
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    lines: list[str] = []
+    with Meter("diagnosis", 100, " steps", lines.append) as meter:
+        clock[0] = 75.0
+        meter.advance(0.5)
+        meter._bar.refresh()
+    assert "diagnosis:  50%|" in terminal.getvalue()
+    assert lines == []
+
+
 def test_lines_are_written_above_the_bar(monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     with terminal_bar(4, " trials") as bar:
@@ -84,6 +126,7 @@ def test_lines_are_written_above_the_bar(monkeypatch):
 
 def test_nothing_but_lines_is_written_without_a_terminal(capsys):
     with Progress([10], lambda line: None, " s") as progress:
-        progress.watch("a", 10)(Point(0.5, 3, 12, 5.0, 1.0, 2.0))
+        watch, _ = progress.watch("a", 10)
+        watch(Point(0.5, 3, 12, 5.0, 1.0, 2.0))
         progress.finished("a", FINISHED, 10)
     assert capsys.readouterr() == ("", "")

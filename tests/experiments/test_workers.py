@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,13 @@ from pts_scott.experiments.workers import in_processes
 def test_every_result_has_the_index_of_its_call():
     calls = [(4.0,), (9.0,), (16.0,)]
     assert sorted(in_processes(math.sqrt, calls, workers=2)) == [(0, 2), (1, 3), (2, 4)]
+
+
+def test_progress_is_shown_while_waiting(monkeypatch):
+    monkeypatch.setattr("pts_scott.experiments.workers.SHOW_SECONDS", 0.05)
+    shown: list[None] = []
+    list(in_processes(time.sleep, [(0.5,)], 1, lambda: shown.append(None)))
+    assert shown
 
 
 def test_error_in_a_worker_is_raised():

@@ -214,9 +214,9 @@ def test_wrong_dataset_is_refused(wrong):
         diagnose(estimator(), wrong)
 
 
-def test_windows_are_refused_by_estimators_of_the_library():
+def test_windows_of_another_estimator_are_refused():
     windows = estimator().create_windows(planted())
-    with pytest.raises(ArgumentError, match="only estimators of this package"):
+    with pytest.raises(ArgumentError, match="those of another estimator"):
         diagnose(deepar(), windows)
 
 

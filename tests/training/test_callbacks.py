@@ -12,8 +12,8 @@ from pts_scott.training.callbacks import Measurements
 class RecordSteps(Measurements):
     """Records the steps at which it measures."""
 
-    def __init__(self, times: int) -> None:
-        super().__init__(times)
+    def __init__(self, times: int, progress=None) -> None:
+        super().__init__(times, progress)
         self.steps: list[int] = []
 
     def measure(self, trainer, module):
@@ -43,3 +43,13 @@ def test_measurements_do_not_change_the_run():
     kwargs = {**QUIET, "callbacks": [RecordSteps(4)]}
     measured = fit_tiny_network(quiet_trainer(trainer_kwargs=kwargs))
     assert flat_parameters(plain).equal(flat_parameters(measured))
+
+
+def test_progress_is_reported_at_intervals(monkeypatch):
+    shares: list[float] = []
+    for seconds, expected in ((1000.0, [0.25]), (0.0, [0.25, 0.5, 0.75, 1.0])):
+        monkeypatch.setattr("pts_scott.training.callbacks.REPORT_SECONDS", seconds)
+        shares.clear()
+        kwargs = {**QUIET, "callbacks": [RecordSteps(1, shares.append)]}
+        fit_tiny_network(quiet_trainer(inner_steps=5, gamma=None, trainer_kwargs=kwargs))
+        assert sorted(set(shares)) == expected  # the last one possibly twice

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+
 import pytest
 import torch
 from helpers.runs import fit_tiny_network
 from helpers.training import QUIET, quiet_trainer
 from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.plugins import MixedPrecision
+from lightning_utilities.core import rank_zero
 
 from pts_scott.errors import ArgumentError
-from pts_scott.training.lightning_assembly import LightningOptions
+from pts_scott.training.lightning_assembly import LightningOptions, without_tips
 
 
 def test_several_processes_without_ddp_are_refused():
@@ -64,3 +71,44 @@ def test_each_process_has_the_device_that_lightning_gives_it(
     options = LightningOptions(kwargs)
     assert options.process_device(torch.device("cuda")) == torch.device(expected)
     assert options.process_device(torch.device("cpu")) == torch.device("cpu")
+
+
+def test_tips_of_lightning_are_left_out_and_other_lines_stay():
+    logger, seen = rank_zero.log, []
+    handler = logging.Handler()
+    handler.emit = lambda record: seen.append(record.getMessage())
+    logger.addHandler(handler)
+    try:
+        with without_tips():
+            logger.error("💡 Tip: For seamless cloud logging, try installing …")
+            logger.error("a checkpoint was restored")
+        logger.error("💡 Tip: of a trainer that is not ours")
+    finally:
+        logger.removeHandler(handler)
+    assert seen == ["a checkpoint was restored", "💡 Tip: of a trainer that is not ours"]
+
+
+@pytest.mark.slow
+def test_training_in_a_script_prints_no_advertisement():
+    script = """
+        import lightning.pytorch as pl
+        from helpers.runs import fit_tiny_network
+        from pts_scott import ScottTrainer
+        fit_tiny_network(ScottTrainer(num_batches_per_epoch=5, epochs=1))
+        print("trained", flush=True)
+        if {theirs}:
+            pl.Trainer(logger=False, accelerator="cpu")
+    """
+    printed = {}
+    for theirs in (False, True):
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script.format(theirs=theirs))],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            check=True,
+        )
+        printed[theirs] = done.stdout + done.stderr
+        assert "trained" in printed[theirs]
+    assert "Tip" not in printed[False]
+    assert "Tip" in printed[True]  # of a trainer that is not ours

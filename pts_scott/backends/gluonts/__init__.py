@@ -10,10 +10,15 @@ from pts_scott.backends.gluonts.predictor import (
     restore_predictor,
 )
 from pts_scott.backends.gluonts.training import (
+    ESTIMATOR_PACKAGE,
     LIBRARY_ESTIMATORS,
     TRAINER_DECIDES,
+    UNSUITABLE,
+    create_windows,
     estimator_arguments,
+    missing_arguments,
     train_model,
+    train_windows,
     training_mixins,
 )
 from pts_scott.training.trainer import ScottTrainer
@@ -21,16 +26,21 @@ from pts_scott.training.trainer import ScottTrainer
 NAME = "gluonts"
 
 __all__ = [
+    "ESTIMATOR_PACKAGE",
     "LIBRARY_ESTIMATORS",
     "NAME",
     "PREDICTOR",
     "TRAINER_DECIDES",
+    "UNSUITABLE",
     "ScottTrainer",
+    "create_windows",
     "estimator_arguments",
     "make_predictor",
+    "missing_arguments",
     "nbeats",
     "restore_predictor",
     "simple_feedforward",
     "train_model",
+    "train_windows",
     "training_mixins",
 ]

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from pts_scott._utils.rng import isolated_rng
 from pts_scott.backends.gluonts.losses import average_by_window
+from pts_scott.data.instance_index import InstanceIndex
 from pts_scott.data.pipeline import Pipeline
-from pts_scott.errors import ScottWarning, about_validation_data
+from pts_scott.data.window_index import WindowIndex
+from pts_scott.errors import ScottWarning
 
 
 class DeepNPTSTraining:
@@ -63,16 +65,16 @@ class DeepNPTSLosses(nn.Module):
         return average_by_window(losses)
 
 
+def deep_npts_windows(estimator: Any, dataset: Dataset) -> InstanceIndex:
+    """Return the windows of a dataset that a DeepNPTS estimator trains on."""
+    return Pipeline.read(training_transformation(estimator)).windows(dataset)
+
+
 def train_deep_npts(
-    estimator: Any, training_data: Dataset, validation_data: Dataset | None
+    estimator: Any, windows: WindowIndex, validation: WindowIndex | None
 ) -> nn.Module:
     """Train the network of a DeepNPTS estimator with the estimator's ``trainer``."""
     trainer = estimator.trainer
-    pipeline = Pipeline.read(training_transformation(estimator))
-    windows, validation = pipeline.windows(training_data), None
-    if validation_data is not None:
-        with about_validation_data():
-            validation = pipeline.windows(validation_data).last()
     seed = trainer.next_seed()
     with isolated_rng(seed, trainer.device):
         network: nn.Module = estimator.network_type(

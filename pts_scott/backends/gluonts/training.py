@@ -5,20 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 from gluonts.dataset.common import Dataset
+from gluonts.model.predictor import Predictor
 from gluonts.torch.model.deep_npts import DeepNPTSEstimator
 from gluonts.torch.model.estimator import PyTorchLightningEstimator, TrainOutput
 from gluonts.torch.model.predictor import PyTorchPredictor
 
 from pts_scott._utils.arguments import check_names
 from pts_scott._utils.rng import isolated_rng
-from pts_scott.backends.gluonts.deep_npts import DeepNPTSTraining, train_deep_npts
+from pts_scott.backends.gluonts.deep_npts import (
+    DeepNPTSTraining,
+    deep_npts_windows,
+    train_deep_npts,
+)
 from pts_scott.backends.gluonts.loader_windows import SinglePassDataset, loader_windows
 from pts_scott.backends.gluonts.losses import GluonTSLosses, mark_initialized
 from pts_scott.backends.gluonts.module_checks import check_module_steps, model_of
+from pts_scott.data.instance_index import InstanceIndex
 from pts_scott.data.loader_arguments import warn_unused_loader
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.errors import ArgumentError, about_validation_data
 
 LIBRARY_ESTIMATORS: tuple[type, ...] = (PyTorchLightningEstimator, DeepNPTSEstimator)
+ESTIMATOR_PACKAGE = "gluonts.torch.model"
+
+UNSUITABLE: dict[str, str] = {"ITransformer": "forecasts several series together"}
 
 TRAINER_DECIDES: dict[str, str] = {
     "lr": "learning_rate",
@@ -71,7 +81,11 @@ def train_model(
     )
     warn_unused_loader(unused)
     if isinstance(estimator, DeepNPTSEstimator):
-        return train_deep_npts(estimator, training_data, validation_data)
+        windows, validation = deep_npts_windows(estimator, training_data), None
+        if validation_data is not None:
+            with about_validation_data():
+                validation = deep_npts_windows(estimator, validation_data).last()
+        return train_deep_npts(estimator, windows, validation)
     trainer = estimator.trainer
     seed = trainer.next_seed()
     transformation = estimator.create_transformation()
@@ -80,26 +94,73 @@ def train_model(
         if from_predictor is not None:
             module.load_state_dict(from_predictor.network.state_dict())
             mark_initialized(module)
-        data = SinglePassDataset(training_data, transformation)
-        loader = estimator.create_training_data_loader(data, module)
-        windows = loader_windows(loader, data)
+        windows = _training_windows(estimator, training_data, transformation, module)
         validation = None
         if validation_data is not None:
             data = SinglePassDataset(validation_data, transformation)
             loader = estimator.create_validation_data_loader(data, module)
             with about_validation_data():
                 validation = loader_windows(loader, data)
-        network = GluonTSLosses(model_of(module), windows.fields)
-        network.initialize_from(windows)
-        check_module_steps(module, network, windows)
-        with network.fixed_default_scale(windows):
-            trainer.fit(network, windows, validation, seed=seed)
+        _fit(trainer, module, windows, validation, seed)
     return TrainOutput(
         transformation=transformation,
         trained_net=module,
         trainer=trainer.lightning,
         predictor=estimator.create_predictor(transformation, module),
     )
+
+
+def create_windows(estimator: Any, dataset: Dataset) -> InstanceIndex:
+    """Return the windows of a dataset that an estimator trains on."""
+    if isinstance(estimator, DeepNPTSEstimator):
+        return deep_npts_windows(estimator, dataset)
+    with isolated_rng(0, estimator.trainer.device):
+        module = estimator.create_lightning_module()
+        transformation = estimator.create_transformation()
+        return _training_windows(estimator, dataset, transformation, module)
+
+
+def train_windows(
+    estimator: Any, windows: WindowIndex, validation: WindowIndex | None = None
+) -> Predictor:
+    """Train on windows that `create_windows` returned."""
+    if isinstance(estimator, DeepNPTSEstimator):
+        return estimator.get_predictor(train_deep_npts(estimator, windows, validation))
+    trainer = estimator.trainer
+    seed = trainer.next_seed()
+    with isolated_rng(seed, trainer.device):
+        module = estimator.create_lightning_module()
+        _fit(trainer, module, windows, validation, seed)
+    return estimator.create_predictor(estimator.create_transformation(), module)
+
+
+def _training_windows(
+    estimator: Any, dataset: Dataset, transformation: Any, module: Any
+) -> InstanceIndex:
+    data = SinglePassDataset(dataset, transformation)
+    return loader_windows(estimator.create_training_data_loader(data, module), data)
+
+
+def _fit(
+    trainer: Any,
+    module: Any,
+    windows: WindowIndex,
+    validation: WindowIndex | None,
+    seed: int,
+) -> None:
+    """Train the model of a Lightning module in place."""
+    network = GluonTSLosses(model_of(module), windows.fields)
+    network.initialize_from(windows)
+    check_module_steps(module, network, windows)
+    with network.fixed_default_scale(windows):
+        trainer.fit(network, windows, validation, seed=seed)
+
+
+def missing_arguments(
+    estimator: type, arguments: dict[str, Any], dataset: Dataset, trainer: Any
+) -> dict[str, Any]:
+    """Return nothing: GluonTS' estimators derive the sizes of their inputs themselves."""
+    return {}
 
 
 def training_mixins(estimator: type) -> tuple[type, ...]:

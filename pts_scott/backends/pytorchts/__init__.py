@@ -11,26 +11,36 @@ from pts_scott.backends.pytorchts.predictor import (
 )
 from pts_scott.backends.pytorchts.trainer import ScottTrainer
 from pts_scott.backends.pytorchts.training import (
+    ESTIMATOR_PACKAGE,
     LIBRARY_ESTIMATORS,
     TRAINER_DECIDES,
+    UNSUITABLE,
+    create_windows,
     estimator_arguments,
+    missing_arguments,
     train_model,
+    train_windows,
     training_mixins,
 )
 
 NAME = "pytorchts"
 
 __all__ = [
+    "ESTIMATOR_PACKAGE",
     "LIBRARY_ESTIMATORS",
     "NAME",
     "PREDICTOR",
     "TRAINER_DECIDES",
+    "UNSUITABLE",
     "ScottTrainer",
+    "create_windows",
     "estimator_arguments",
     "make_predictor",
+    "missing_arguments",
     "nbeats",
     "restore_predictor",
     "simple_feedforward",
     "train_model",
+    "train_windows",
     "training_mixins",
 ]

@@ -13,6 +13,7 @@ from pts_scott.backends.window_sample import sample_batch
 from pts_scott.data.instance_index import InstanceIndex
 from pts_scott.data.loader_arguments import warn_unused_loader
 from pts_scott.data.pipeline import Pipeline
+from pts_scott.data.window_index import WindowIndex
 from pts_scott.errors import about_validation_data
 from pts_scott.training import trainer as training
 
@@ -45,6 +46,12 @@ class ScottTrainer(training.ScottTrainer, Trainer):  # type: ignore[misc]  # noq
         if validation_iter is not None:
             with about_validation_data():
                 validation = _loader_windows(validation_iter)
+        self.fit_library_network(net, windows, validation)
+
+    def fit_library_network(
+        self, net: nn.Module, windows: WindowIndex, validation: WindowIndex | None
+    ) -> None:
+        """Train a training network of PyTorchTS on windows, in place."""
         network = PyTorchTSLosses(net)
         network.fit_statistics(sample_batch(windows.to(self.device)))
         self.fit(network, windows, validation)

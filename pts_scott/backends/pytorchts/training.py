@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
+import torch
 from gluonts.dataset.common import Dataset
-from pts.model import PyTorchEstimator
+from gluonts.transform import SelectFields
+from pts.model import PyTorchEstimator, get_module_forward_input_names
+from torch import nn
 
 from pts_scott._utils.rng import isolated_rng
 from pts_scott.backends.pytorchts.predictor import RebuiltPredictor, is_serializable
+from pts_scott.data.instance_index import InstanceIndex
 from pts_scott.data.loader_arguments import warn_unused_loader
+from pts_scott.data.pipeline import Pipeline
+from pts_scott.data.window_index import WindowIndex
 
 LIBRARY_ESTIMATORS: tuple[type, ...] = (PyTorchEstimator,)
+CPU = torch.device("cpu")
+ESTIMATOR_PACKAGE = "pts.model"
+
+TOGETHER = "forecasts several series together"
+UNSUITABLE: dict[str, str] = {
+    "CausalDeepAR": "needs a field 'control' in its data",
+    "DeepVAR": TOGETHER,
+    "LSTNet": TOGETHER,
+    "NBEATSEnsemble": "cannot be constructed in PyTorchTS 0.6.0",
+    "TempFlow": TOGETHER,
+    "TimeGrad": TOGETHER,
+    "TransformerTempFlow": TOGETHER,
+}
 
 # PyTorchTS' estimators have none of these arguments, but GluonTS' have.
 TRAINER_DECIDES: dict[str, str] = {
@@ -51,10 +71,77 @@ def train_model(
         output = estimator.library_estimator.train_model(
             estimator, training_data, validation_data, **loader
         )
-        if not is_serializable(output.predictor.prediction_net):
-            predictor = RebuiltPredictor.like(output.predictor, estimator)
-            output = output._replace(predictor=predictor)
-    return output
+        return output._replace(predictor=_serializable(output.predictor, estimator))
+
+
+def _serializable(predictor: Any, estimator: Any) -> Any:
+    """Return the predictor, with its estimator if the library cannot serialise it."""
+    if is_serializable(predictor.prediction_net):
+        return predictor
+    return RebuiltPredictor.like(predictor, estimator)
+
+
+def create_windows(estimator: Any, dataset: Dataset) -> InstanceIndex:
+    """Return the windows of a dataset that an estimator trains on."""
+    device = estimator.trainer.device
+    with isolated_rng(0, device):
+        network = estimator.create_training_network(device)
+        chain = (
+            estimator.create_transformation()
+            + estimator.create_instance_splitter("training")
+            + SelectFields(get_module_forward_input_names(network))
+        )
+    return Pipeline.read(chain).windows(dataset)
+
+
+def train_windows(
+    estimator: Any, windows: WindowIndex, validation: WindowIndex | None = None
+) -> Any:
+    """Train on windows that `create_windows` returned, and return the predictor."""
+    trainer = estimator.trainer
+    with isolated_rng(trainer.next_seed(), trainer.device):
+        network = estimator.create_training_network(trainer.device)
+        trainer.fit_library_network(network, windows, validation)
+        predictor = estimator.create_predictor(
+            estimator.create_transformation(), network, trainer.device
+        )
+        return _serializable(predictor, estimator)
+
+
+def missing_arguments(
+    estimator: type, arguments: dict[str, Any], dataset: Dataset, trainer: Any
+) -> dict[str, Any]:
+    """Return ``input_size``, which PyTorchTS leaves to its users, if it is not given.
+
+    A network with an input size of 1 is run up to the layer that has this size.
+    """
+    needed = "input_size" in inspect.signature(estimator).parameters
+    if not needed or "input_size" in arguments:
+        return {}
+    trial = estimator(**arguments, input_size=1, trainer=trainer)
+    windows = create_windows(trial, dataset)
+    with isolated_rng(0, CPU):
+        network = trial.create_training_network(CPU)
+    for name, layer in network.named_modules():
+        if isinstance(layer, nn.RNNBase) or name == "encoder_input":
+            layer.register_forward_pre_hook(_raise_input_size)
+    try:
+        network(**windows.gather(torch.zeros(1, dtype=torch.long)))
+    except _InputSizeError as found:
+        return {"input_size": found.size}
+    return {}
+
+
+class _InputSizeError(Exception):
+    """Carries the size of a layer's input out of a forward pass."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
+
+
+def _raise_input_size(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
+    raise _InputSizeError(inputs[0].shape[-1])
 
 
 def training_mixins(estimator: type) -> tuple[type, ...]:
