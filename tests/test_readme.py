@@ -20,7 +20,7 @@ PAGES = [page for folder in FOLDERS for page in sorted(ROOT.glob(f"{folder}/*.md
 def test_the_examples_work(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = run_examples(README)
-    assert len(examples(README)) == 12
+    assert len(examples(README)) == 13
     assert names["metrics"]["MASE"] < 1.5
     assert names["forecast"].mean.shape == (24,)
     printed = capsys.readouterr().out
