@@ -13,6 +13,7 @@ from helpers.training import QUIET, quiet_trainer, tiny_network
 from pts_scott import WindowIndex
 from pts_scott.engine.eager import EagerEngine
 from pts_scott.engine.gradients import Gradients
+from pts_scott.method.samplers import UniformSampler
 from pts_scott.method.scott import Algorithm
 from pts_scott.training import lightning_module
 from pts_scott.training.clock import Stopwatch
@@ -116,7 +117,7 @@ def test_validation_is_not_counted_as_training_time(monkeypatch):
     ("owner", "name"),
     [
         (WindowIndex, "gather"),
-        (WindowIndex, "draw"),
+        (UniformSampler, "draw"),
         (Gradients, "weighted"),
         (Gradients, "control_variate"),
         (Algorithm, "_anchor"),
