@@ -30,8 +30,8 @@ class Backend(Protocol):
     NAME: str
     #: Base classes of the estimators that `with_scott` accepts.
     LIBRARY_ESTIMATORS: tuple[type, ...]
-    #: Package of the library's estimators, one subpackage per model.
-    ESTIMATOR_PACKAGE: str
+    #: The library's estimators, which configs can name.
+    MODELS: tuple[type, ...]
     #: Models that a config cannot describe, and why not.
     UNSUITABLE: dict[str, str]
     #: Estimator arguments about training, and the trainer argument that replaces each.

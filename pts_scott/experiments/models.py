@@ -14,7 +14,7 @@ import torch
 from pts_scott._utils.arguments import nearest
 from pts_scott._utils.text import cause, quote
 from pts_scott.backends import backend
-from pts_scott.backends.estimators import library_estimators, short_name
+from pts_scott.backends.estimators import LIBRARY, library_estimators, short_name
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.datasets.series_data import SeriesData
 from pts_scott.errors import ArgumentError, ConfigError, ScottError, ScottWarning
@@ -70,12 +70,11 @@ def find_model(name: str) -> type:
     root, _, model = name.partition(".")
     short = short_name(name)
     if short is None:
-        here = backend.ESTIMATOR_PACKAGE.split(".")[0]
-        if model and LIBRARIES.get(root, here) not in (here, LIBRARIES[here]):
+        here = LIBRARIES[LIBRARY]
+        if model and LIBRARIES.get(root, here) != here:
             raise ConfigError(
                 f"model.name={name!r} is a model of {LIBRARIES[root]}, but this "
-                f"environment has {LIBRARIES[here]}, whose models are named "
-                f"{here}.…; {HINT}"
+                f"environment has {here}, whose models are named {LIBRARY}.…; {HINT}"
             )
         raise ConfigError(
             f"model.name={name!r}: there is no such model. {_nearest_model(name)} {HINT}"

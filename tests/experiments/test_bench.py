@@ -45,11 +45,11 @@ def test_interrupted_benchmark_resumes(small_config, tmp_path, monkeypatch):
     experiment = load_experiment(small_config)
     made, perform = [], module.perform
 
-    def interrupted(setting, optimizer, seed, watch):
+    def interrupted(setting, optimizer, seed, *show):
         if len(made) == 2:
             raise SystemExit(1)  # as Lightning does on Ctrl-C
         made.append((optimizer, seed))
-        return perform(setting, optimizer, seed, watch)
+        return perform(setting, optimizer, seed, *show)
 
     monkeypatch.setattr(module, "perform", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -69,10 +69,10 @@ def test_failed_run_is_reported_and_does_not_stop_the_others(
 ):
     experiment, perform = load_experiment(small_config), module.perform
 
-    def fragile(setting, optimizer, seed, watch):
+    def fragile(setting, optimizer, seed, *show):
         if (optimizer, seed) == ("S-Adam", 0):
             raise RuntimeError("out of memory")
-        return perform(setting, optimizer, seed, watch)
+        return perform(setting, optimizer, seed, *show)
 
     monkeypatch.setattr(module, "perform", fragile)
     lines: list[str] = []

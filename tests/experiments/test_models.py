@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 import sys
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import yaml
 
 from pts_scott import load_predictor
 from pts_scott.backends import backend
+from pts_scott.backends.estimators import library_estimators
 from pts_scott.cli import main
 from pts_scott.errors import ConfigError
 from pts_scott.experiments.config_files import load_experiment
@@ -76,11 +79,16 @@ def config_with(small_config):
 
 
 def test_every_estimator_of_the_library_has_a_name():
-    expected = {
-        "gluonts": ("DeepAR", "DLinear", "DeepNPTS", "TiDE", "PatchTST", "WaveNet"),
-        "pts": ("DeepAR", "NBEATS", "SimpleFeedForward", "Transformer"),
-    }[ROOT]
-    assert {f"{ROOT}.{name}" for name in expected} <= {*LIBRARY}
+    package = importlib.import_module("gluonts.torch.model" if GLUONTS else "pts.model")
+    found = {
+        name.removesuffix("Estimator")
+        for _, part, is_package in pkgutil.iter_modules(package.__path__)
+        if is_package
+        for name in vars(importlib.import_module(f"{package.__name__}.{part}"))
+        if name.endswith("Estimator")
+    }
+    assert len(found) > 10
+    assert {f"{ROOT}.{name}" for name in found} == {*library_estimators()}
 
 
 @pytest.mark.parametrize("name", [DEEPAR["name"], f"{ROOT}.DeepAREstimator", PATH])

@@ -10,8 +10,8 @@ from pts_scott.backends.gluonts.predictor import (
     restore_predictor,
 )
 from pts_scott.backends.gluonts.training import (
-    ESTIMATOR_PACKAGE,
     LIBRARY_ESTIMATORS,
+    MODELS,
     TRAINER_DECIDES,
     UNSUITABLE,
     create_windows,
@@ -26,8 +26,8 @@ from pts_scott.training.trainer import ScottTrainer
 NAME = "gluonts"
 
 __all__ = [
-    "ESTIMATOR_PACKAGE",
     "LIBRARY_ESTIMATORS",
+    "MODELS",
     "NAME",
     "PREDICTOR",
     "TRAINER_DECIDES",

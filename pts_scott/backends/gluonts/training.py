@@ -6,9 +6,19 @@ from typing import Any
 
 from gluonts.dataset.common import Dataset
 from gluonts.model.predictor import Predictor
+from gluonts.torch.model.d_linear import DLinearEstimator
 from gluonts.torch.model.deep_npts import DeepNPTSEstimator
+from gluonts.torch.model.deepar import DeepAREstimator
 from gluonts.torch.model.estimator import PyTorchLightningEstimator, TrainOutput
+from gluonts.torch.model.i_transformer import ITransformerEstimator
+from gluonts.torch.model.lag_tst import LagTSTEstimator
+from gluonts.torch.model.mqf2 import MQF2MultiHorizonEstimator
+from gluonts.torch.model.patch_tst import PatchTSTEstimator
 from gluonts.torch.model.predictor import PyTorchPredictor
+from gluonts.torch.model.simple_feedforward import SimpleFeedForwardEstimator
+from gluonts.torch.model.tft import TemporalFusionTransformerEstimator
+from gluonts.torch.model.tide import TiDEEstimator
+from gluonts.torch.model.wavenet import WaveNetEstimator
 
 from pts_scott._utils.arguments import check_names
 from pts_scott._utils.rng import isolated_rng
@@ -26,8 +36,19 @@ from pts_scott.data.window_index import WindowIndex
 from pts_scott.errors import ArgumentError, about_validation_data
 
 LIBRARY_ESTIMATORS: tuple[type, ...] = (PyTorchLightningEstimator, DeepNPTSEstimator)
-ESTIMATOR_PACKAGE = "gluonts.torch.model"
-
+MODELS: tuple[type, ...] = (
+    DeepAREstimator,
+    DeepNPTSEstimator,
+    DLinearEstimator,
+    ITransformerEstimator,
+    LagTSTEstimator,
+    MQF2MultiHorizonEstimator,
+    PatchTSTEstimator,
+    SimpleFeedForwardEstimator,
+    TemporalFusionTransformerEstimator,
+    TiDEEstimator,
+    WaveNetEstimator,
+)
 UNSUITABLE: dict[str, str] = {"ITransformer": "forecasts several series together"}
 
 TRAINER_DECIDES: dict[str, str] = {

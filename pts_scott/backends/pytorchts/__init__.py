@@ -11,8 +11,8 @@ from pts_scott.backends.pytorchts.predictor import (
 )
 from pts_scott.backends.pytorchts.trainer import ScottTrainer
 from pts_scott.backends.pytorchts.training import (
-    ESTIMATOR_PACKAGE,
     LIBRARY_ESTIMATORS,
+    MODELS,
     TRAINER_DECIDES,
     UNSUITABLE,
     create_windows,
@@ -26,8 +26,8 @@ from pts_scott.backends.pytorchts.training import (
 NAME = "pytorchts"
 
 __all__ = [
-    "ESTIMATOR_PACKAGE",
     "LIBRARY_ESTIMATORS",
+    "MODELS",
     "NAME",
     "PREDICTOR",
     "TRAINER_DECIDES",

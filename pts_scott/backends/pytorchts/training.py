@@ -9,6 +9,17 @@ import torch
 from gluonts.dataset.common import Dataset
 from gluonts.transform import SelectFields
 from pts.model import PyTorchEstimator, get_module_forward_input_names
+from pts.model.causal_deepar import CausalDeepAREstimator
+from pts.model.deepar import DeepAREstimator
+from pts.model.deepvar import DeepVAREstimator
+from pts.model.lstnet import LSTNetEstimator
+from pts.model.n_beats import NBEATSEnsembleEstimator, NBEATSEstimator
+from pts.model.simple_feedforward import SimpleFeedForwardEstimator
+from pts.model.tempflow import TempFlowEstimator
+from pts.model.tft import TemporalFusionTransformerEstimator
+from pts.model.time_grad import TimeGradEstimator
+from pts.model.transformer import TransformerEstimator
+from pts.model.transformer_tempflow import TransformerTempFlowEstimator
 from torch import nn
 
 from pts_scott._utils.rng import isolated_rng
@@ -19,8 +30,21 @@ from pts_scott.data.pipeline import Pipeline
 from pts_scott.data.window_index import WindowIndex
 
 LIBRARY_ESTIMATORS: tuple[type, ...] = (PyTorchEstimator,)
+MODELS: tuple[type, ...] = (
+    CausalDeepAREstimator,
+    DeepAREstimator,
+    DeepVAREstimator,
+    LSTNetEstimator,
+    NBEATSEnsembleEstimator,
+    NBEATSEstimator,
+    SimpleFeedForwardEstimator,
+    TempFlowEstimator,
+    TemporalFusionTransformerEstimator,
+    TimeGradEstimator,
+    TransformerEstimator,
+    TransformerTempFlowEstimator,
+)
 CPU = torch.device("cpu")
-ESTIMATOR_PACKAGE = "pts.model"
 
 TOGETHER = "forecasts several series together"
 UNSUITABLE: dict[str, str] = {
