@@ -3,8 +3,8 @@
     python benchmarks/libraries.py [MODEL ...] [--batch-sizes 32 256] [--rounds 5]
 
 Each side trains the same network, with the library's default layer sizes, on the data of
-the tests, on one thread, with Adam and clipping at 10: the library's own loop (GluonTS'
-as it is, and with ``cache_data=True``), `ScottTrainer` with the plain method, eager and
+the tests, on one thread, with Adam and clipping at 10: the library's own loop (as it
+is, and with ``cache_data=True``), `ScottTrainer` with the plain method, eager and
 compiled, and where they are installed AutoGluon's wrapper of the model and
 neuralforecast's closest model, whose networks are their own. The bare limit is one
 compiled function on a batch that is already in memory: forward, backward, clipping and
@@ -133,7 +133,7 @@ def library(name: str, size: int, steps: int, cache_data: bool) -> float:
     return ticks.seconds_per_step()
 
 
-def without_ticks(name: str, size: int, steps: int) -> float:
+def without_ticks(name: str, size: int, steps: int, cache_data: bool = False) -> float:
     """Return the seconds per step of a loop without callbacks: long minus short runs."""
 
     def run(length: int) -> None:
@@ -143,7 +143,9 @@ def without_ticks(name: str, size: int, steps: int) -> float:
 
             trainer = pts.Trainer(epochs=1, device="cpu", batch_size=size, **settings)
             estimator = model.estimator(**arguments_of(name), trainer=trainer)
-            estimator.train(dataset_of(model), prefetch_factor=None)
+            estimator.train(
+                dataset_of(model), prefetch_factor=None, cache_data=cache_data
+            )
             return
         model.estimator(
             **arguments_of(name), epochs=1, batch_size=size, **settings
@@ -339,6 +341,8 @@ def sides_of(name: str, size: int) -> dict[str, Callable[[int], float]]:
             sides["neuralforecast"] = lambda n: neuralforecast(name, size, n)
     else:
         sides["library"] = lambda n: without_ticks(name, size, n)
+        if backend.NAME == "pytorchts":
+            sides["cached"] = lambda n: without_ticks(name, size, n, cache_data=True)
     sides["eager"] = Ours(name, size, compiled=False)
     sides["compiled"] = Ours(name, size, compiled=True)
     return sides

@@ -14,6 +14,7 @@ from pts_scott.method.protocol import Sample
 from pts_scott.strata.partition import Partition, Strata
 
 DRAWN_AHEAD = 4096  # windows that are drawn together
+SAMPLES_AHEAD = 256  # at most: each is a tensor, which takes more memory than one window
 #: Consecutive samples that are stratified together, about as many as momentum averages.
 SAMPLES_TOGETHER = 16
 
@@ -69,7 +70,7 @@ class UniformSampler:
         # Many together: one draw takes 3 % of a small step, and on an accelerator it is
         # copied to the device, which waits for it.
         if not self._ahead:
-            times = max(1, DRAWN_AHEAD // self.size)
+            times = max(1, min(SAMPLES_AHEAD, DRAWN_AHEAD // self.size))
             windows = self._windows.draw(times * self.size, self._generator)
             self._ahead = list(windows.reshape(times, -1).unbind())[::-1]
         return Sample(self._ahead.pop())

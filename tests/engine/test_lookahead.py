@@ -20,7 +20,7 @@ from pts_scott.engine.lookahead import (
 )
 from pts_scott.method.early_stop import NeverStop
 from pts_scott.method.protocol import Step
-from pts_scott.method.samplers import DRAWN_AHEAD
+from pts_scott.method.samplers import SAMPLES_AHEAD
 
 CPU = torch.device("cpu")
 M = 4  # windows in a mini-batch
@@ -83,7 +83,7 @@ def test_without_an_early_stop_nothing_is_cancelled(gamma):
     run = run_with(gamma)
     assert len(run.outer_loop(5).steps) == 5
     # None of the five samples was put back.
-    assert len(run.method.state_dict()["step"]["ahead"]) == DRAWN_AHEAD // M - 5
+    assert len(run.method.state_dict()["step"]["ahead"]) == SAMPLES_AHEAD - 5
     assert run.counters.gradients == run.method.anchor_windows + 4 * 2 * M
 
 
