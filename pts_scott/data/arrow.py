@@ -7,7 +7,10 @@ used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +19,26 @@ import torch
 from gluonts.dataset.common import ProcessDataEntry
 
 from pts_scott._utils.text import cause, one_line, quote, shorten
+from pts_scott.data.given_features import FEATURES
 from pts_scott.data.offsets import frequency_of, parse_offset
 from pts_scott.data.series_store import SeriesStore
 from pts_scott.data.timeline import Timeline
 from pts_scott.data.validation import entries_of, read_field
-from pts_scott.errors import ArgumentError, DataError, EmptyDatasetError
+from pts_scott.errors import (
+    ArgumentError,
+    DataError,
+    EmptyDatasetError,
+    FileLayoutError,
+    ScottError,
+    ScottWarning,
+)
 
 if TYPE_CHECKING:
     import pyarrow
 
 MAGIC = b"ARROW1"  # of the random access format
 STREAM = b"\xff\xff\xff\xff"  # begins each message of a stream
+END_OF_STREAM = STREAM + bytes(4)  # a message of length zero
 
 
 class ArrowDataset:
@@ -58,9 +70,13 @@ class ArrowDataset:
             parse_offset(freq)
         arrow = require_pyarrow()
         self._open(arrow, is_stream(self.path))
-        self._check_columns()
-        self.freq = freq if freq is not None else self._own_freq()
+        with explained(self.path):
+            self._check_columns()
+            self.freq = freq if freq is not None else self._own_freq()
         parse_offset(self.freq)
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.path, self.freq)
 
     def _open(self, arrow: Any, streamed: bool) -> None:
         # The buffer covers the file, and columns are views of it: the address of a column
@@ -78,6 +94,8 @@ class ArrowDataset:
             self._schema = reader.schema
             for batch in self._batches:
                 batch.validate(full=True)  # offsets could point outside the file
+            if streamed:
+                warn_without_end(self.path)
         except (arrow.ArrowException, OSError) as error:
             raise DataError(
                 f"{self.path.name} is not a complete Arrow file ({one_line(error)}); "
@@ -85,13 +103,13 @@ class ArrowDataset:
             ) from error
 
     def _check_columns(self) -> None:
-        names = self._schema.names
-        for name in ("target", "start"):
-            if name not in names:
-                raise DataError(
-                    f"{self.path.name} has no column {name!r}; it has {', '.join(names)}."
-                )
+        check_columns(self.path, self._schema.names)
         self._type = self._value_type()
+        if getattr(self._schema.field("start").type, "tz", None) is not None:
+            raise DataError(
+                f"{self.path.name} has starts with a time zone; write them without one, "
+                "in the local time whose calendar the model should see."
+            )
         for batch in self._batches:
             targets = batch.column("target")
             self._row(targets.values)
@@ -201,6 +219,7 @@ class ArrowDataset:
             Timeline.build(starts, steps.tolist(), freq, item_ids),
             missing=False,
             dtype=dtype,
+            unread=tuple(name for name in FEATURES if name in self._schema.names),
         ).checked()
 
     def _row(self, values: pyarrow.Array) -> int:
@@ -271,6 +290,53 @@ def is_stream(path: Path) -> bool:
             "gluonts.dataset.arrow.ArrowWriter, or read it into memory as a list."
         )
     return begin != MAGIC
+
+
+def warn_without_end(path: Path) -> None:
+    """Warn about a stream that was read, but has no end."""
+    with path.open("rb") as file:
+        file.seek(-len(END_OF_STREAM), os.SEEK_END)
+        ends = file.read() == END_OF_STREAM
+    if not ends:
+        warnings.warn(
+            f"{path.name} is an Arrow stream without an end: it may have been cut off, "
+            "and have lost series.",
+            ScottWarning,
+            stacklevel=4,
+        )
+
+
+def check_columns(path: Path, names: Sequence[str]) -> None:
+    """Raise unless a file has the columns of series, once each.
+
+    Raises
+    ------
+    FileLayoutError
+    """
+    for name in ("target", "start", "item_id", "freq"):
+        if names.count(name) > 1:
+            raise FileLayoutError(
+                f"{path.name} has more than one column {name!r}; remove one."
+            )
+    for name in ("target", "start"):
+        if name not in names:
+            raise FileLayoutError(
+                f"{path.name} has no column {name!r}; it has {', '.join(names)}."
+            )
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Name the file in errors of pyarrow and pandas about its contents."""
+    try:
+        yield
+    except ScottError:
+        raise
+    except Exception as error:  # hostile files make them raise anything
+        raise DataError(
+            f"{path.name} cannot be read: {cause(error)}. It needs columns 'start' and "
+            "'target', and 'item_id' if series have names."
+        ) from error
 
 
 def require_pyarrow() -> Any:

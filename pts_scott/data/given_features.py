@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from pts_scott._utils.text import quote
+from pts_scott._utils.text import one_line, quote
 from pts_scott.errors import DataError
 
-Given = Mapping[str, np.ndarray]
+Given = Mapping[str, Any]
 
 #: The key under which a prepared entry keeps the features that were given.
 KEY = "_given_features"
@@ -23,16 +23,12 @@ KEY = "_given_features"
 KNOWN = ("feat_dynamic_real", "feat_dynamic_cat")
 PAST = ("past_feat_dynamic_real", "past_feat_dynamic_cat")
 STATIC = ("feat_static_real", "feat_static_cat")
+FEATURES = (*KNOWN, *PAST, *STATIC)
 
 
 def features_of(entry: Mapping[str, Any]) -> Given:
-    """Return the features of an entry under their names, without empty ones."""
-    found = {
-        name: np.asarray(entry[name])
-        for name in (*KNOWN, *PAST, *STATIC)
-        if entry.get(name) is not None
-    }
-    return {name: values for name, values in found.items() if values.size}
+    """Return the features of an entry under their names, as they are."""
+    return {name: entry[name] for name in FEATURES if entry.get(name) is not None}
 
 
 def collected(features: Iterable[Given]) -> tuple[Given, ...]:
@@ -63,17 +59,30 @@ def window_features(
     Raises
     ------
     DataError
-        If a feature ends before the window.
+        If a feature ends before the window, or cannot be read.
     """
     found: dict[str, np.ndarray] = {}
-    for name, values in given.items():
+    for name, field in given.items():
+        values = _array(field, name, item_id)
+        if not values.size:
+            continue
         if name in STATIC:
-            found[name] = values
+            found[name] = values.copy()  # the function may write into it
             continue
         found[f"past_{name}"] = _steps(values, context, name, item_id)
         if name in KNOWN:
             found[f"future_{name}"] = _steps(values, prediction, name, item_id)
     return found
+
+
+def _array(field: Any, name: str, item_id: str) -> np.ndarray:
+    try:
+        return np.asarray(field)
+    except Exception as error:  # any library's array type can raise anything
+        raise DataError(
+            f"{name!r} of series {quote(item_id)} cannot be read: {one_line(error)}. "
+            "Give an array of numbers, of shape (features, steps)."
+        ) from error
 
 
 def _steps(values: np.ndarray, steps: range, name: str, item_id: str) -> np.ndarray:

@@ -167,17 +167,22 @@ def prepared_entries(dataset: Any, parts: Sequence[Transformation]) -> Iterator[
     DataError
         With the name of the series at which a transformation failed.
     """
-    parts = list(parts)
+    own: list[Transformation] = []
     while isinstance(dataset, TransformedDataset):
-        parts.insert(0, dataset.transformation)
+        own.insert(0, dataset.transformation)
         dataset = dataset.base_dataset
     if not isinstance(dataset, CheckedDataset):
         dataset = CheckedDataset(dataset)
-    chain = Chain(parts)
+    first, then = Chain(own), Chain(list(parts))
     for position, entry in enumerate(dataset):
+        prepared: list[Entry] = []
         try:
             with np.errstate(over="ignore"):  # an overflow is reported later
-                entries = list(chain([entry], is_train=True))
+                for raw in first([entry], is_train=True):
+                    given = raw[KEY] if KEY in raw else features_of(raw)
+                    prepared += (
+                        {**done, KEY: given} for done in then([raw], is_train=True)
+                    )
         except ScottError:
             raise
         except Exception as error:
@@ -187,8 +192,7 @@ def prepared_entries(dataset: Any, parts: Sequence[Transformation]) -> Iterator[
                 "target and features are what the model expects, as in "
                 "gluonts.dataset.common.ListDataset."
             ) from error
-        given = features_of(entry)
-        yield from ({**prepared, KEY: given} for prepared in entries)
+        yield from prepared
 
 
 def _native_windows(

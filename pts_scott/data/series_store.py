@@ -54,6 +54,8 @@ class SeriesStore:
         Floating point type of the windows.
     features
         Features of each series as its entry gives them, for stratifiers; empty without.
+    unread
+        Names of features that the source has, and that were not read.
     """
 
     values: Tensor
@@ -64,6 +66,7 @@ class SeriesStore:
     missing: bool
     dtype: torch.dtype
     features: tuple[Given, ...] = ()
+    unread: tuple[str, ...] = ()
 
     @classmethod
     def from_dataset(

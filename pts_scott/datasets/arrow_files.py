@@ -5,6 +5,7 @@ They are read into memory; `ArrowDataset` maps a file instead.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pts_scott._utils.text import one_line, shorten
-from pts_scott.data.arrow import is_stream, require_pyarrow
+from pts_scott.data.arrow import (
+    check_columns,
+    explained,
+    is_stream,
+    require_pyarrow,
+    warn_without_end,
+)
+from pts_scott.data.validation import name_of
 from pts_scott.datasets.entries import series_from_entries
 from pts_scott.datasets.raw_series import RawSeries
 from pts_scott.errors import FileLayoutError
@@ -21,14 +29,21 @@ if TYPE_CHECKING:
     import pyarrow
 
 SUFFIXES = (".arrow", ".feather")
-READ = ("item_id", "start", "freq", "target")
+#: GluonTS' ArrowWriter stores the shape of a multivariate target beside its values.
+SHAPE = "target._np_shape"
+READ = ("item_id", "start", "freq", "target", SHAPE)
 
 
 def arrow_files(path: Path) -> list[Path]:
     """Return the Arrow files that a path means: a file, or those of a saved dataset."""
-    if path.is_dir():
-        return sorted(path.glob("*.arrow"))
-    return [path] if path.name.lower().endswith(SUFFIXES) else []
+    if not path.is_dir():
+        return [path] if path.name.lower().endswith(SUFFIXES) else []
+    try:  # beside the data there may be caches, which only this file tells apart
+        state = json.loads((path / "state.json").read_text(encoding="utf-8"))
+        return [path / Path(part["filename"]).name for part in state["_data_files"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        files = sorted(path.glob("*.arrow"))
+        return [file for file in files if not file.name.startswith("cache-")]
 
 
 def read_arrow(files: list[Path], freq: Any = None) -> RawSeries:
@@ -47,16 +62,19 @@ def read_arrow(files: list[Path], freq: Any = None) -> RawSeries:
     ------
     FileLayoutError, DataError, FrequencyError
     """
-    tables = [_read_table(file) for file in files]
-    entries = [
-        entry
-        for file, table in zip(files, tables)
-        for entry in _entries(table, file.name)
-    ]
+    entries: list[dict[str, Any]] = []
+    unread: list[str] = []
+    rows = 0
+    for file in files:
+        table = _read_table(file)
+        with explained(file):
+            entries += _entries(table, file.name, rows)
+            unread += [name for name in table.column_names if name not in READ]
+        rows += table.num_rows
     raw = series_from_entries(entries, freq)
-    unread = [name for name in tables[0].column_names if name not in READ]
     if unread:
-        raw.remarks.append(f"Columns that were not read: {shorten(unread)}.")
+        names = shorten(list(dict.fromkeys(unread)))
+        raw.remarks.append(f"Columns that were not read: {names}.")
     return raw
 
 
@@ -73,25 +91,25 @@ def _read_table(path: Path) -> pyarrow.Table:
             f"{path.name} is not a complete Arrow file ({one_line(error)}); fetch or "
             "write it again."
         ) from error
-    missing = [name for name in ("start", "target") if name not in table.column_names]
-    if missing:
-        raise FileLayoutError(
-            f"{path.name} has no column {missing[0]!r}; it has "
-            f"{shorten(table.column_names)}."
-        )
+    if streamed:
+        warn_without_end(path)
+    with explained(path):
+        check_columns(path, table.column_names)
     return table
 
 
-def _entries(table: pyarrow.Table, name: str) -> Iterator[dict[str, Any]]:
-    """Iterate over univariate entries."""
+def _entries(table: pyarrow.Table, name: str, before: int) -> Iterator[dict[str, Any]]:
+    """Iterate over univariate entries; ``before`` is the number of earlier series."""
     columns = [column for column in READ if column in table.column_names]
     for row, entry in enumerate(table.select(columns).to_pandas().to_dict("records")):
-        target = np.asarray(entry.pop("target"))
-        if target.dtype != object:
+        target, shape = np.asarray(entry.pop("target")), entry.pop(SHAPE, None)
+        if target.ndim == 0 or (target.dtype == object and not len(target)):
+            raise FileLayoutError(f"row {row} of {name} has no target; remove it.")
+        if shape is not None:
+            target = target.reshape(np.asarray(shape, dtype=int))
+        if target.dtype != object and target.ndim == 1:
             yield {**entry, "target": target}
             continue
-        if target.ndim == 0:
-            raise FileLayoutError(f"row {row} of {name} has no target; remove it.")
-        base = entry.get("item_id", row)
+        item_id = name_of(entry, before + row)
         for dimension, values in enumerate(target):
-            yield {**entry, "item_id": f"{base}_dim{dimension}", "target": values}
+            yield {**entry, "item_id": f"{item_id}_dim{dimension}", "target": values}

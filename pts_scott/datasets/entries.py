@@ -52,7 +52,8 @@ def series_from_entries(
 
 def _own_freq(entries: list[Any]) -> str | None:
     """Return the frequency that entries name in a field ``freq``; None without one."""
-    named = {entry.get("freq") for entry in entries if isinstance(entry, Mapping)}
+    fields = (entry.get("freq") for entry in entries if isinstance(entry, Mapping))
+    named = {None if freq is None else str(freq) for freq in fields}
     if len(named) > 1:
         raise MixedFrequencyError(
             f"the series have different frequencies: {shorten(sorted(map(str, named)))}; "

@@ -150,7 +150,8 @@ class Diagnosis:
             f"Advice: {self.advice}",
         ]
         if self.left_out:
-            lines.insert(-2, f"Too many strata to compare: {', '.join(self.left_out)}.")
+            names = ", ".join(self.left_out)
+            lines.insert(-2, f"Not compared, with one stratum or too many: {names}.")
         return "\n".join(lines)
 
     __repr__ = __str__

@@ -166,9 +166,10 @@ class CompiledEngine(EagerEngine):
         self._optimizer_step = 0
         if rule.counts:
             # Views of one tensor, so that one addition counts for all parameters.
-            given = optimizer.state[parameters[0]].get("step", torch.zeros(()))
-            self._optimizer_step = int(given)
-            count = torch.full((len(parameters),), float(given))
+            # An eager step does not count for parameters without a gradient.
+            counted = [int(optimizer.state[p].get("step", 0)) for p in parameters]
+            self._optimizer_step = max(counted)
+            count = torch.full((len(parameters),), float(self._optimizer_step))
             self._count = (count,)
             for parameter, own in zip(parameters, count.unbind(), strict=True):
                 optimizer.state[parameter]["step"] = own

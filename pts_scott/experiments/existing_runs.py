@@ -11,9 +11,8 @@ from pts_scott.errors import ConfigError
 from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.config_files import parse_tree, read_config
 from pts_scott.experiments.results import read_json
-from pts_scott.experiments.run import data_identity
 from pts_scott.experiments.run_files import read_record, run_config
-from pts_scott.experiments.setting import Setting
+from pts_scott.experiments.setting import Setting, data_identity
 from pts_scott.experiments.tasks import Task
 
 # Keys that do not affect a run, and keys that may differ between the runs of a setting.
@@ -76,8 +75,9 @@ def check_same_data(setting: Setting, folder: Path) -> None:
     here = data_identity(setting)
     for path in sorted(folder.glob("runs/*/run.json")):
         record = read_json(path)
-        if "values" in record and any(record.get(key) != here[key] for key in here):
-            there = ", ".join(f"{key} {record.get(key)}" for key in here)
+        known = [key for key in here if key in record]  # older runs have no digest
+        if "values" in known and any(record[key] != here[key] for key in known):
+            there = ", ".join(f"{key} {record[key]}" for key in known)
             raise ConfigError(
                 f"{path.parent} was trained on other data ({there}) than the current "
                 f"({', '.join(f'{k} {v}' for k, v in here.items())}). Choose another "

@@ -21,7 +21,7 @@ from pts_scott.experiments.backtest import BACKTEST_METRICS, backtest, select_se
 from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.curve import Curve, Watch, select_windows
 from pts_scott.experiments.lightning_control import raise_if_interrupted
-from pts_scott.experiments.setting import Setting, choose
+from pts_scott.experiments.setting import Setting, choose, data_identity
 from pts_scott.training.trainer import ScottTrainer
 
 
@@ -168,16 +168,6 @@ def identity(experiment: Experiment, optimizer: str, seed: int) -> dict[str, Any
         "gamma": config.gamma if config.uses_anchor else None,
         "time_budget": experiment.time_budget,
         "gradient_budget": experiment.gradient_budget,
-    }
-
-
-def data_identity(setting: Setting) -> dict[str, Any]:
-    """Return what distinguishes the series of a run from others of the same name."""
-    series = setting.series
-    return {
-        "dataset": series.name,
-        "series": len(series.item_ids),
-        "values": sum(len(target) for target in series.targets),
     }
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 
 from pts_scott import datasets
 from pts_scott._utils.arguments import nearest
@@ -187,3 +189,16 @@ def _update_rule(config: OptimizerConfig) -> dict[str, Any]:
         fused=True,  # as in the trainer's own Adam, which it is compared with
     )
     return {"optimizer": rule}
+
+
+def data_identity(setting: Setting) -> dict[str, Any]:
+    """Return what distinguishes the series of a run from others of the same name."""
+    series, digest = setting.series, hashlib.blake2b(digest_size=8)
+    for target in series.targets:
+        digest.update(np.ascontiguousarray(target).tobytes())
+    return {
+        "dataset": series.name,
+        "series": len(series.item_ids),
+        "values": sum(len(target) for target in series.targets),
+        "data_digest": digest.hexdigest(),
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import enum
 import numbers
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,11 +14,16 @@ import pandas as pd
 import torch
 
 from pts_scott._utils.arguments import whole_number
-from pts_scott._utils.text import cause, quote
+from pts_scott._utils.text import cause, quote, shorten
 from pts_scott.data.given_features import window_features
 from pts_scott.data.offsets import moment_of, nanoseconds, ordinal_of
 from pts_scott.data.window_index import WindowIndex
-from pts_scott.errors import ArgumentError, NotFittedError, StratificationError
+from pts_scott.errors import (
+    ArgumentError,
+    NotFittedError,
+    ScottWarning,
+    StratificationError,
+)
 from pts_scott.strata.codes import Codes, item_id_of, scramble, stable_hash
 from pts_scott.strata.partition import Strata
 from pts_scott.strata.policy import Policy, strata_count
@@ -227,18 +233,30 @@ class Custom(Policy):
                 "forecast start and instance."
             )
         self.function = function
+        self._labels: dict[int, str] = {}  # what it returned, by code
 
     def codes(self, windows: WindowIndex) -> Codes:
+        if windows.series.unread:
+            warnings.warn(
+                f"{self} does not see {shorten(windows.series.unread)}: features of a "
+                "mapped Arrow file are not read. Pass list(dataset) to read it into "
+                "memory.",
+                ScottWarning,
+                stacklevel=2,
+            )
         hashes = np.empty(len(windows), dtype=np.int64)
         for number, instance in enumerate(_instances(windows)):
             hashes[number] = self.code(instance)
         return Codes(windows=hashes)
 
     def code(self, instance: Mapping[str, Any]) -> int:
-        return stable_hash(self._call(instance))
+        label = self._call(instance)
+        code = stable_hash(label)
+        self._labels.setdefault(code, str(label))
+        return code
 
     def label(self, item_id: str, moment: pd.Timestamp, code: int) -> str:
-        return f"like {item_id} at {moment}"
+        return self._labels.get(code, f"like {item_id} at {moment}")
 
     def _call(self, instance: Mapping[str, Any]) -> Hashable:
         item_id, moment = item_id_of(instance), moment_of(instance["forecast_start"])

@@ -19,7 +19,8 @@ from pts_scott.engine.update_rules import INDIFFERENT
 from pts_scott.errors import CheckpointMismatchError
 from pts_scott.strata.partition import Strata
 
-SAMPLE = 4096  # number of values, windows or names that identify data
+SAMPLE = 4096  # number of windows that identify strata
+LARGE_SAMPLE = 2**22  # number of values, names or dates that identify data
 
 Fingerprint = dict[str, dict[str, Any]]
 
@@ -53,12 +54,12 @@ def fingerprint_of(
 
 def _table(windows: WindowIndex) -> dict[str, Any]:
     series = windows.series
-    # An evenly spaced sample: reading all values would be slow on large data.
+    # All, or of large data an evenly spaced sample: reading all would be slow.
     values = series.values[
-        evenly_spaced(len(series.values), SAMPLE).to(series.values.device)
+        evenly_spaced(len(series.values), LARGE_SAMPLE).to(series.values.device)
     ]
-    some = evenly_spaced(len(series.item_ids), SAMPLE).tolist()
-    _, rows = windows.rows(evenly_spaced(len(windows), SAMPLE).numpy())
+    some = evenly_spaced(len(series.item_ids), LARGE_SAMPLE).tolist()
+    _, rows = windows.rows(evenly_spaced(len(windows), LARGE_SAMPLE).numpy())
     return {
         "windows": len(windows),
         "series": len(series.item_ids),

@@ -362,6 +362,8 @@ class Probes:
         for choice in self.choices:
             name = self._first if choice.label == UNIFORM else choice.sampler
             lines.append(f"From step {choice.step}: {name}: {choice.reason}.")
+        if not self.choices:
+            lines.append("No gradients were measured: the run is too short for that.")
         if not math.isnan(self.control_variate):
             lines.append(
                 f"A control variate would have {self.control_variate:.2f} of the "

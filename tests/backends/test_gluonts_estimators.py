@@ -6,7 +6,10 @@ import copy
 import inspect
 import pickle
 
+import numpy as np
+import pandas as pd
 import pytest
+import torch
 from gluonts.core import serde
 from helpers.training import quiet_trainer
 
@@ -15,7 +18,7 @@ pytest.importorskip("gluonts.torch.scaler", reason="GluonTS 0.9 has no such esti
 from gluonts.torch.model.deepar import DeepAREstimator
 from helpers.gluonts_models import MODELS, dataset_of, estimator_of
 
-from pts_scott import ScottTrainer, VAREstimator, with_scott
+from pts_scott import ScottTrainer, Stratifier, VAREstimator, with_scott
 from pts_scott.errors import ArgumentError, UnknownArgumentError
 
 
@@ -127,3 +130,36 @@ def test_estimator_can_be_pickled_after_training():
     estimator.train(dataset_of(MODELS["DeepAR"]))
     again = pickle.loads(pickle.dumps(estimator))
     assert len(again.trainer.history) == len(estimator.trainer.history)
+
+
+@pytest.mark.parametrize("used", [0, 1])
+def test_a_custom_stratifier_sees_the_datasets_own_features(used):
+    # DeepAR stacks them with time features, and replaces those that it does not use.
+    holidays = np.isin(np.arange(60), [20, 41]).astype(float)
+    entries = [
+        {
+            "item_id": str(number),
+            "start": pd.Period("2024-01-01", "D"),
+            "target": np.arange(60.0),
+            "feat_dynamic_real": holidays[None],
+            "feat_static_cat": [number],
+        }
+        for number in range(3)
+    ]
+    estimator = with_scott(DeepAREstimator)(
+        freq="D",
+        prediction_length=2,
+        num_feat_dynamic_real=used,
+        lags_seq=[1],
+        trainer=quiet_trainer(),
+    )
+    windows = estimator.create_windows(entries)
+    starts = windows.locate(torch.arange(len(windows)))[1].numpy()
+    expected = int((holidays[starts] + holidays[starts + 1] > 0).sum())
+    by_series = Stratifier.custom(lambda _, start, w: int(w["feat_static_cat"][0]))
+    assert len(by_series.stratify(windows)) == 3
+    by_holiday = Stratifier.custom(
+        lambda _, start, w: bool(w["future_feat_dynamic_real"].any())
+    )
+    table = by_holiday.stratify(windows).table().set_index("label")
+    assert table.loc["True", "windows"] == expected > 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,6 +20,7 @@ from pts_scott.errors import (
     DataError,
     EmptyDatasetError,
     InfiniteValuesError,
+    ScottWarning,
     ShortSeriesError,
 )
 
@@ -151,6 +155,34 @@ def test_the_frequency_can_be_in_the_file(tmp_path, entries):
     for wrong in (entries, mixed):
         with pytest.raises(DataError, match="pass freq="):
             ArrowDataset(write(tmp_path / "wrong.arrow", wrong))
+
+
+def test_copies_map_the_file_again(tmp_path, entries):
+    dataset = ArrowDataset(write(tmp_path / "data.arrow", entries), "h")
+    for copied in (pickle.loads(pickle.dumps(dataset)), copy.deepcopy(dataset)):
+        assert [e["item_id"] for e in copied] == [e["item_id"] for e in dataset]
+
+
+def test_time_zones_are_an_error(tmp_path):
+    zone = pa.timestamp("us", tz="Europe/Berlin")
+    table = pa.table({"start": pa.array([0], zone), "target": [[1.0, 2.0]]})
+    path = tmp_path / "data.arrow"
+    with pa.ipc.new_file(str(path), table.schema) as file:
+        file.write_table(table)
+    with pytest.raises(DataError, match="time zone"):
+        ArrowDataset(path, "h")
+
+
+def test_features_of_a_mapped_file_are_missed(tmp_path):
+    columns = {"start": [pd.Timestamp("2024-01-01")], "target": [np.arange(20.0)]}
+    table = pa.table({**columns, "feat_static_cat": [[1]]})
+    path = tmp_path / "data.arrow"
+    with pa.ipc.new_file(str(path), table.schema) as file:
+        file.write_table(table)
+    windows = WindowIndex.from_dataset(ArrowDataset(path, "h"), "h", 6, 2)
+    policy = Stratifier.custom(lambda item_id, start, window: start.hour)
+    with pytest.warns(ScottWarning, match="does not see 'feat_static_cat'"):
+        policy.stratify(windows)
 
 
 def test_empty_batches_and_null_names_are_read(tmp_path, entries):

@@ -38,8 +38,17 @@ def test_steps_before_the_series_are_zero():
 
 def test_a_function_may_write_into_features():
     given = {"feat_dynamic_real": np.array([[5, 6, 7]])}
-    window_features(given, "a", range(0, 2), range(2, 3))["past_feat_dynamic_real"][:] = 0
+    given["feat_static_real"] = np.array([1.0])
+    for values in window_features(given, "a", range(0, 2), range(2, 3)).values():
+        values[:] = 0
     assert given["feat_dynamic_real"].tolist() == [[5, 6, 7]]
+    assert given["feat_static_real"].tolist() == [1.0]
+
+
+def test_features_are_read_only_if_a_function_asks_for_them():
+    ragged = features_of({"feat_dynamic_real": [[1, 2, 3], [1]]})
+    with pytest.raises(DataError, match="of series 'a' cannot be read"):
+        window_features(ragged, "a", range(0, 1), range(1, 2))
 
 
 def test_a_feature_that_ends_too_early_is_named():

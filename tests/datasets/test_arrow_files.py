@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from pts_scott import load
+from pts_scott import ArrowDataset, load
 from pts_scott.errors import (
     ArgumentError,
     DataError,
@@ -128,3 +130,64 @@ def test_mistakes_are_explained(tmp_path):
         load(path, freq="D")
     with pytest.raises(FileLayoutError, match="folder"):
         load(tmp_path / "..")
+
+
+def test_only_the_files_of_the_dataset_are_read(tmp_path):
+    write(tmp_path / "data-00000-of-00001.arrow", rows_of(2))
+    write(tmp_path / "cache-1f2e.arrow", rows_of(2, first=7))
+    assert load(tmp_path).item_ids == ("s0", "s1")
+    listed = {"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}
+    (tmp_path / "state.json").write_text(json.dumps(listed))
+    write(tmp_path / "data-other.arrow", rows_of(2, first=4))
+    assert load(tmp_path).item_ids == ("s0", "s1")
+
+
+def test_series_without_names_are_numbered_through_all_files(tmp_path):
+    for number in range(2):
+        rows = rows_of(2, first=2 * number)
+        for row in rows:
+            del row["item_id"]
+            row["target"] = np.stack([row["target"], row["target"] + 1])
+        write(tmp_path / f"data-{number}.arrow", rows)
+    names = [f"{n}_dim{d}" for n in range(4) for d in range(2)]
+    assert load(tmp_path).item_ids == tuple(names)
+
+
+def test_gluonts_shapes_of_multivariate_targets_are_used(tmp_path):
+    (row,) = rows_of(1)
+    both = np.stack([row["target"], -row["target"]])
+    flat = {**row, "target": both.ravel(), "target._np_shape": list(both.shape)}
+    data = load(write(tmp_path / "data.arrow", [flat]))
+    assert data.item_ids == ("s0_dim0", "s0_dim1")
+    np.testing.assert_array_equal(data.targets, both)
+
+
+def test_a_stream_that_was_cut_off_is_noticed(tmp_path):
+    path = write(tmp_path / "data.arrow", rows_of(6))
+    path.write_bytes(path.read_bytes()[:-8])  # without its end
+    with pytest.warns(ScottWarning, match="may have been cut off"):
+        load(path)
+
+
+@pytest.mark.parametrize("name", ["target", "item_id"])
+def test_repeated_columns_are_an_error(tmp_path, name):
+    table = pa.table(
+        [pa.array([[1.0, 2.0]]), pa.array([START]), pa.array(["a"]), pa.array([[1.0]])],
+        names=["target", "start", "item_id", name],
+    )
+    path = tmp_path / "data.arrow"
+    with pa.ipc.new_stream(str(path), table.schema) as file:
+        file.write_table(table)
+    for read in (load, ArrowDataset):
+        with pytest.raises(FileLayoutError, match="more than one column"):
+            read(path, freq="h")
+
+
+def test_an_empty_multivariate_target_is_an_error(tmp_path):
+    kind = pa.list_(pa.list_(pa.float64()))
+    table = pa.table({"start": [START], "target": pa.array([[]], kind)})
+    path = tmp_path / "data.arrow"
+    with pa.ipc.new_stream(str(path), table.schema) as file:
+        file.write_table(table)
+    with pytest.raises(FileLayoutError, match="has no target"):
+        load(path, freq="D")

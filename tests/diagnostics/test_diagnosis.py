@@ -143,7 +143,7 @@ def test_text_holds_table_noise_scale_and_advice():
 def test_candidates_that_were_left_out_are_named():
     found = diagnosis(finding())
     left = Diagnosis("Network", 32, found.points, ("finest()",))
-    assert "Too many strata to compare: finest()." in str(left)
+    assert "Not compared, with one stratum or too many: finest()." in str(left)
 
 
 def test_diagnosis_can_be_pickled():

@@ -54,12 +54,16 @@ def test_config_of_the_folder_keeps_earlier_optimizers_and_seeds(small_config, t
     assert planned.seeds == [0, 1, 7]
 
 
-def test_other_data_with_the_same_name_raise(small_config, tmp_path):
+@pytest.mark.parametrize(
+    "other", [{"values": 899}, {"data_digest": "of other values, as many"}]
+)
+def test_other_data_with_the_same_name_raise(other, small_config, tmp_path):
     experiment = load_experiment(small_config)
     bench([experiment], tmp_path / "out", only=["SGD"])
     (path, *_) = (tmp_path / "out").glob("*/runs/*/run.json")
     record = json.loads(path.read_text())
-    path.write_text(json.dumps({**record, "values": record["values"] - 1}))
+    assert record.keys() >= other.keys()
+    path.write_text(json.dumps({**record, **other}))
     with pytest.raises(ConfigError, match="trained on other data"):
         bench([experiment], tmp_path / "out", only=["S-Adam"])
 

@@ -85,6 +85,7 @@ def test_holidays_can_be_strata():
     table = Stratifier.custom(is_holiday).stratify(windows).table()
     # The two days from 9, 10, 24, 25 and 26 on have a holiday, in both series.
     assert sorted(table["windows"]) == [10, 2 * 34 - 10]
+    assert sorted(table["label"]) == ["False", "True"]  # as the function names them
 
     del entries[1]["feat_dynamic_real"]
     windows = WindowIndex.from_dataset(entries, "D", 5, 2)

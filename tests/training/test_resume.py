@@ -393,3 +393,26 @@ def test_runs_survive_five_hundred_kills(tmp_path):
     print(seen)
     assert seen["hits"] > 250
     assert seen["finished"] >= len(PAIRS), "every method and optimizer was included"
+
+
+class IdleFirst(nn.Module):
+    """A network whose first parameter never has a gradient, so that Adam skips it."""
+
+    def __init__(self):
+        super().__init__()
+        self.unused = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+        self.network = tiny_network()
+
+    def loss(self, past_target, future_target):
+        return self.network.loss(past_target, future_target)
+
+
+@pytest.mark.slow
+def test_compiled_steps_continue_the_count_of_eager_ones(tmp_path):
+    adam = {"method": "plain", "optimizer": "adam", "learning_rate": 0.05}
+    whole, _ = run(network=IdleFirst(), **adam)
+    run(tmp_path, 30, network=IdleFirst(), compile=False, **adam)
+    resumed, trainer = run(tmp_path, network=IdleFirst(), compile=True, **adam)
+    assert trainer.compiled
+    for one, other in zip(resumed.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
