@@ -16,6 +16,8 @@ def evenly_spaced(count: int, size: int) -> Tensor:
     size
         How many to choose; if there are no more than that, all are returned.
     """
+    if count <= size:
+        return torch.arange(count)
     return torch.linspace(0, count - 1, size, dtype=torch.float64).long().unique()
 
 
