@@ -40,6 +40,7 @@ import pandas as pd
 import torch
 from autogluon.timeseries import TimeSeriesPredictor
 from autogluon.timeseries.models.registry import ModelRegistry
+from tables import markdown
 
 import pts_scott.integrations.autogluon  # noqa: F401 - registers the models
 from pts_scott.training.lightning_module import OuterLoopModule
@@ -176,15 +177,6 @@ COLUMNS = {
 }
 
 
-def markdown(rows: list[dict[str, Any]]) -> str:
-    """Return the rows as a table."""
-    lines = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
-    for row in rows:
-        cells = [form.format(row[name]) for name, form in COLUMNS.items()]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     """Measure the given models, or all of them; print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -209,7 +201,7 @@ def main() -> None:
             writer.writeheader()
             writer.writerows(rows)
         print(f"{model} is measured", file=sys.stderr, flush=True)
-    print(markdown(rows))
+    print(markdown(rows, COLUMNS))
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ import lightning.pytorch as pl
 import models as own_models
 import pandas as pd
 import torch
+from tables import markdown
 
 from pts_scott import NBEATSEstimator, ScottTrainer, with_scott
 from pts_scott.backends import backend
@@ -432,18 +433,6 @@ COLUMNS = {
 }
 
 
-def markdown(rows: list[dict[str, Any]]) -> str:
-    """Return the rows as a table."""
-    lines = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
-    for row in rows:
-        cells = [
-            "–" if pd.isna(row.get(name)) else form.format(row[name])
-            for name, form in COLUMNS.items()
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     """Measure the given models, or all of them; print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -461,7 +450,7 @@ def main() -> None:
     if path.exists():  # an interrupted run goes on
         rows = pd.read_csv(path).to_dict("records")
     if options.markdown:
-        print(markdown(rows))
+        print(markdown(rows, COLUMNS))
         return
     done = {(row["model"], row["M"]) for row in rows}
     for size in options.batch_sizes:

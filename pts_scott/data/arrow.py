@@ -68,8 +68,9 @@ class ArrowDataset:
         self.path = Path(path)
         if freq is not None:
             parse_offset(freq)
-        arrow = require_pyarrow()
-        self._open(arrow, is_stream(self.path))
+        # The buffer covers the file, and columns are views of it: the address of a column
+        # gives its position in the file.
+        self._buffer, self._schema, self._batches = map_batches(self.path)
         with explained(self.path):
             self._check_columns()
             self.freq = freq if freq is not None else self._own_freq()
@@ -77,30 +78,6 @@ class ArrowDataset:
 
     def __reduce__(self) -> Any:
         return type(self), (self.path, self.freq)
-
-    def _open(self, arrow: Any, streamed: bool) -> None:
-        # The buffer covers the file, and columns are views of it: the address of a column
-        # gives its position in the file.
-        self._buffer = arrow.memory_map(str(self.path)).read_buffer()
-        source = arrow.BufferReader(self._buffer)
-        try:
-            if streamed:
-                reader = arrow.ipc.open_stream(source)
-                self._batches = list(reader)
-            else:
-                reader = arrow.ipc.open_file(source)
-                numbers = range(reader.num_record_batches)
-                self._batches = [reader.get_batch(number) for number in numbers]
-            self._schema = reader.schema
-            for batch in self._batches:
-                batch.validate(full=True)  # offsets could point outside the file
-            if streamed:
-                warn_without_end(self.path)
-        except (arrow.ArrowException, OSError) as error:
-            raise DataError(
-                f"{self.path.name} is not a complete Arrow file ({one_line(error)}); "
-                "write it again."
-            ) from error
 
     def _check_columns(self) -> None:
         check_columns(self.path, self._schema.names)
@@ -270,7 +247,46 @@ def _has_frequency(dataset: Any, freq: str) -> bool:
     )
 
 
-def is_stream(path: Path) -> bool:
+def map_batches(
+    path: Path,
+) -> tuple[pyarrow.Buffer, pyarrow.Schema, list[pyarrow.RecordBatch]]:
+    """Map an Arrow file into memory, and check that it is complete.
+
+    Returns
+    -------
+    The file, its schema, and its batches, which are views of the file unless they are
+    compressed.
+
+    Raises
+    ------
+    ArgumentError
+        If pyarrow is not installed.
+    DataError
+        If there is no such file, or it is not a complete Arrow file.
+    """
+    arrow, streamed = require_pyarrow(), _is_stream(path)
+    buffer = arrow.memory_map(str(path)).read_buffer()
+    source = arrow.BufferReader(buffer)
+    try:
+        if streamed:
+            reader = arrow.ipc.open_stream(source)
+            batches = list(reader)
+        else:
+            reader = arrow.ipc.open_file(source)
+            batches = [reader.get_batch(n) for n in range(reader.num_record_batches)]
+        for batch in batches:
+            batch.validate(full=True)  # offsets could point outside the file
+    except (arrow.ArrowException, OSError) as error:
+        raise FileLayoutError(
+            f"{path.name} is not a complete Arrow file ({one_line(error)}); fetch or "
+            "write it again."
+        ) from error
+    if streamed:
+        _warn_without_end(path)
+    return buffer, reader.schema, batches
+
+
+def _is_stream(path: Path) -> bool:
     """Return whether an Arrow file is a stream, and not in the random access format.
 
     Raises
@@ -292,7 +308,7 @@ def is_stream(path: Path) -> bool:
     return begin != MAGIC
 
 
-def warn_without_end(path: Path) -> None:
+def _warn_without_end(path: Path) -> None:
     """Warn about a stream that was read, but has no end."""
     with path.open("rb") as file:
         file.seek(-len(END_OF_STREAM), os.SEEK_END)

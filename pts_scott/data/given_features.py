@@ -37,15 +37,27 @@ def collected(features: Iterable[Given]) -> tuple[Given, ...]:
     return every if any(every) else ()
 
 
+def feature_arrays(given: Given, item_id: str) -> dict[str, np.ndarray]:
+    """Return the features of a series as arrays, without empty ones.
+
+    Raises
+    ------
+    DataError
+        If one cannot be read.
+    """
+    found = {name: _array(field, name, item_id) for name, field in given.items()}
+    return {name: values for name, values in found.items() if values.size}
+
+
 def window_features(
-    given: Given, item_id: str, context: range, prediction: range
+    given: Mapping[str, np.ndarray], item_id: str, context: range, prediction: range
 ) -> dict[str, np.ndarray]:
     """Return the features of one window.
 
     Parameters
     ----------
     given
-        The features of its series, with steps as their last dimension.
+        What `feature_arrays` returned of its series: steps are the last dimension.
     item_id
         The series, for messages.
     context, prediction
@@ -59,13 +71,10 @@ def window_features(
     Raises
     ------
     DataError
-        If a feature ends before the window, or cannot be read.
+        If a feature ends before the window.
     """
     found: dict[str, np.ndarray] = {}
-    for name, field in given.items():
-        values = _array(field, name, item_id)
-        if not values.size:
-            continue
+    for name, values in given.items():
         if name in STATIC:
             found[name] = values.copy()  # the function may write into it
             continue

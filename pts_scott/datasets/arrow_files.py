@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pts_scott._utils.text import one_line, shorten
+from pts_scott._utils.text import shorten
 from pts_scott.data.arrow import (
     check_columns,
     explained,
-    is_stream,
+    map_batches,
     require_pyarrow,
-    warn_without_end,
 )
 from pts_scott.data.validation import name_of
 from pts_scott.datasets.entries import series_from_entries
@@ -79,23 +78,10 @@ def read_arrow(files: list[Path], freq: Any = None) -> RawSeries:
 
 
 def _read_table(path: Path) -> pyarrow.Table:
-    arrow = require_pyarrow()
-    streamed = is_stream(path)
-    try:
-        with arrow.memory_map(str(path)) as source:
-            make = arrow.ipc.open_stream if streamed else arrow.ipc.open_file
-            table = make(source).read_all()
-        table.validate(full=True)
-    except (arrow.ArrowException, OSError) as error:
-        raise FileLayoutError(
-            f"{path.name} is not a complete Arrow file ({one_line(error)}); fetch or "
-            "write it again."
-        ) from error
-    if streamed:
-        warn_without_end(path)
+    _, schema, batches = map_batches(path)
     with explained(path):
-        check_columns(path, table.column_names)
-    return table
+        check_columns(path, schema.names)
+    return require_pyarrow().Table.from_batches(batches, schema=schema)
 
 
 def _entries(table: pyarrow.Table, name: str, before: int) -> Iterator[dict[str, Any]]:

@@ -12,7 +12,7 @@ from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.config_files import parse_tree, read_config
 from pts_scott.experiments.results import read_json
 from pts_scott.experiments.run_files import read_record, run_config
-from pts_scott.experiments.setting import Setting, data_identity
+from pts_scott.experiments.setting import Setting
 from pts_scott.experiments.tasks import Task
 
 # Keys that do not affect a run, and keys that may differ between the runs of a setting.
@@ -72,7 +72,7 @@ def with_existing(experiment: Experiment, folder: Path) -> Experiment:
 
 def check_same_data(setting: Setting, folder: Path) -> None:
     """Raise if the runs on disk were trained on other series than the current ones."""
-    here = data_identity(setting)
+    here = setting.data_identity
     for path in sorted(folder.glob("runs/*/run.json")):
         record = read_json(path)
         known = [key for key in here if key in record]  # older runs have no digest

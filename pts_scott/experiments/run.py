@@ -21,7 +21,7 @@ from pts_scott.experiments.backtest import BACKTEST_METRICS, backtest, select_se
 from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.curve import Curve, Watch, select_windows
 from pts_scott.experiments.lightning_control import raise_if_interrupted
-from pts_scott.experiments.setting import Setting, choose, data_identity
+from pts_scott.experiments.setting import Setting, choose
 from pts_scott.training.trainer import ScottTrainer
 
 
@@ -79,7 +79,7 @@ def perform(
     finished = all(map(math.isfinite, measured)) and not diverged
     record = {
         **identity(experiment, optimizer, seed),
-        **data_identity(setting),
+        **setting.data_identity,
         "loss": setting.loss,
         "status": "finished" if finished else "diverged",
         "error": "",

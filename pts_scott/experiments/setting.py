@@ -82,6 +82,19 @@ class Setting:
         self.training = self._model.windows(estimator, before, before)
         self.held_out = self._model.windows(estimator, held_out, whole)
 
+    @functools.cached_property
+    def data_identity(self) -> dict[str, Any]:
+        """What distinguishes the series from others of the same name."""
+        digest = hashlib.blake2b(digest_size=8)
+        for target in self.series.targets:
+            digest.update(np.ascontiguousarray(target).tobytes())
+        return {
+            "dataset": self.series.name,
+            "series": len(self.series.item_ids),
+            "values": sum(len(target) for target in self.series.targets),
+            "data_digest": digest.hexdigest(),
+        }
+
     def varied(self, experiment: Experiment) -> Setting:
         """Return the same windows for an experiment with other optimizers or budgets."""
         other = copy.copy(self)
@@ -189,16 +202,3 @@ def _update_rule(config: OptimizerConfig) -> dict[str, Any]:
         fused=True,  # as in the trainer's own Adam, which it is compared with
     )
     return {"optimizer": rule}
-
-
-def data_identity(setting: Setting) -> dict[str, Any]:
-    """Return what distinguishes the series of a run from others of the same name."""
-    series, digest = setting.series, hashlib.blake2b(digest_size=8)
-    for target in series.targets:
-        digest.update(np.ascontiguousarray(target).tobytes())
-    return {
-        "dataset": series.name,
-        "series": len(series.item_ids),
-        "values": sum(len(target) for target in series.targets),
-        "data_digest": digest.hexdigest(),
-    }

@@ -16,7 +16,7 @@ import pandas as pd
 from pts_scott._utils.text import one_line
 from pts_scott.errors import ConfigError, MissingExtraError, ScottError
 from pts_scott.experiments.config import Experiment, OptimizerConfig
-from pts_scott.experiments.setting import choose, data_identity, ready
+from pts_scott.experiments.setting import choose, ready
 
 if TYPE_CHECKING:
     import optuna
@@ -148,7 +148,7 @@ def _identity(
     config = dataclasses.asdict(start)
     for name in stage:
         config.pop("betas" if name.startswith("beta_") else name, None)
-    data = data_identity(ready(experiment, tuning=True))
+    data = ready(experiment, tuning=True).data_identity
     return {**own, "series": data, "tune": tuning, "optimizer": config, "stage": stage}
 
 

@@ -44,7 +44,49 @@ class Sampler(Protocol):
         ...
 
 
-class UniformSampler:
+class DrawsAhead:
+    """Base of samplers that draw many samples together.
+
+    A draw takes as many operations for hundreds of samples as for one, which would be
+    3 % of a small step, and on an accelerator it is copied to the device, which waits.
+
+    Parameters
+    ----------
+    size
+        Windows in one sample.
+    device
+        Where the windows are.
+    """
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        self.size = size
+        self._device = device
+        self._ahead: list[Tensor] = []  # samples drawn in advance, the next one last
+
+    def _draw_together(self, times: int) -> Tensor:
+        """Draw the windows of some samples, which are those of as many single draws."""
+        raise NotImplementedError
+
+    def _next(self) -> Tensor:
+        if not self._ahead:
+            times = max(1, min(SAMPLES_AHEAD, DRAWN_AHEAD // self.size))
+            windows = self._draw_together(times).reshape(times, self.size)
+            self._ahead = list(windows.unbind())[::-1]
+        return self._ahead.pop()
+
+    def put_back(self, sample: Sample) -> None:
+        self._ahead.append(sample.windows)
+
+    def state_dict(self) -> dict[str, Any]:
+        # One tensor, because hundreds of small ones would take long to save.
+        return {"ahead": torch.stack(self._ahead) if self._ahead else None}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        ahead = state["ahead"]
+        self._ahead = [] if ahead is None else list(ahead.to(self._device).unbind())
+
+
+class UniformSampler(DrawsAhead):
     """Windows drawn uniformly, with replacement: a mini-batch ξ.
 
     Parameters
@@ -62,29 +104,14 @@ class UniformSampler:
     def __init__(
         self, windows: WindowIndex, size: int, generator: torch.Generator
     ) -> None:
-        self.size = size
+        super().__init__(size, windows.device)
         self._windows, self._generator = windows, generator
-        self._ahead: list[Tensor] = []  # samples drawn in advance, the next one last
+
+    def _draw_together(self, times: int) -> Tensor:
+        return self._windows.draw(times * self.size, self._generator)
 
     def draw(self) -> Sample:
-        # Many together: one draw takes 3 % of a small step, and on an accelerator it is
-        # copied to the device, which waits for it.
-        if not self._ahead:
-            times = max(1, min(SAMPLES_AHEAD, DRAWN_AHEAD // self.size))
-            windows = self._windows.draw(times * self.size, self._generator)
-            self._ahead = list(windows.reshape(times, -1).unbind())[::-1]
-        return Sample(self._ahead.pop())
-
-    def put_back(self, sample: Sample) -> None:
-        self._ahead.append(sample.windows)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"ahead": torch.stack(self._ahead) if self._ahead else None}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        ahead = state["ahead"]
-        device = self._windows.device
-        self._ahead = [] if ahead is None else list(ahead.to(device).unbind())
+        return Sample(self._next())
 
 
 class WeightedUniformSampler(UniformSampler):
@@ -93,11 +120,10 @@ class WeightedUniformSampler(UniformSampler):
     is_weighted = True
 
     def draw(self) -> Sample:
-        windows, _ = super().draw()
-        return Sample(windows, uniform_weights(self._windows, self.size))
+        return Sample(self._next(), uniform_weights(self._windows, self.size))
 
 
-class StratifiedSampler:
+class StratifiedSampler(DrawsAhead):
     """b windows of each stratum, with weights w_i/b: SCott's anchor.
 
     Parameters
@@ -119,30 +145,17 @@ class StratifiedSampler:
         per_stratum: int,
         generator: torch.Generator,
     ) -> None:
-        self.size = len(strata) * per_stratum
+        super().__init__(len(strata) * per_stratum, strata.sizes.device)
         self._strata, self._b, self._generator = strata, per_stratum, generator
         like = uniform_weights(windows, 0)
         weights = (strata.weights / per_stratum).repeat_interleave(per_stratum)
         self._weights = weights.to(like)
-        self._ahead: list[Tensor] = []  # samples drawn in advance, the next one last
+
+    def _draw_together(self, times: int) -> Tensor:
+        return self._strata.draw(self._b, self._generator, times)
 
     def draw(self) -> Sample:
-        # Drawing hundreds of samples takes as many operations as drawing one.
-        if not self._ahead:
-            times = max(1, DRAWN_AHEAD // self.size)
-            windows = self._strata.draw(self._b, self._generator, times)
-            self._ahead = list(windows.reshape(times, -1).unbind())[::-1]
-        return Sample(self._ahead.pop(), self._weights)
-
-    def put_back(self, sample: Sample) -> None:
-        self._ahead.append(sample.windows)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"ahead": list(self._ahead)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        device = self._strata.sizes.device
-        self._ahead = [windows.to(device) for windows in state["ahead"]]
+        return Sample(self._next(), self._weights)
 
 
 class FullSampler:

@@ -15,7 +15,7 @@ import torch
 
 from pts_scott._utils.arguments import whole_number
 from pts_scott._utils.text import cause, quote, shorten
-from pts_scott.data.given_features import window_features
+from pts_scott.data.given_features import feature_arrays, window_features
 from pts_scott.data.offsets import moment_of, nanoseconds, ordinal_of
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.errors import (
@@ -252,7 +252,8 @@ class Custom(Policy):
     def code(self, instance: Mapping[str, Any]) -> int:
         label = self._call(instance)
         code = stable_hash(label)
-        self._labels.setdefault(code, str(label))
+        if code not in self._labels:
+            self._labels[code] = str(label)
         return code
 
     def label(self, item_id: str, moment: pd.Timestamp, code: int) -> str:
@@ -305,6 +306,7 @@ def _is_stable(label: Any) -> bool:
 def _instances(windows: WindowIndex, chunk: int = 4096) -> Iterable[dict[str, Any]]:
     """Yield every window as the instance that a splitter would produce."""
     store, moments = windows.series, windows.series.timeline.moments
+    read, given = -1, {}  # the features of one series, which all its windows share
     for begin in range(0, len(windows), chunk):
         numbers = np.arange(begin, min(begin + chunk, len(windows)), dtype=np.int64)
         batch = windows.gather(torch.from_numpy(numbers).to(windows.device))
@@ -312,15 +314,12 @@ def _instances(windows: WindowIndex, chunk: int = 4096) -> Iterable[dict[str, An
         arrays = {name: values.cpu().numpy().copy() for name, values in batch.items()}
         for place, (series, row) in enumerate(zip(*windows.rows(numbers), strict=True)):
             item_id = store.item_ids[series]
-            features = {}
-            if store.features:
-                start = int(row - store.timeline.origins[series])
-                features = window_features(
-                    store.features[series], item_id, *windows.steps_of(start)
-                )
+            if store.features and series != read:
+                read, given = series, feature_arrays(store.features[series], item_id)
+            start = int(row - store.timeline.origins[series])
             yield {
                 "item_id": item_id,
                 "forecast_start": moments[row],
                 **{name: values[place] for name, values in arrays.items()},
-                **features,
+                **window_features(given, item_id, *windows.steps_of(start)),
             }

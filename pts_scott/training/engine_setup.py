@@ -83,7 +83,7 @@ class EngineSetup:
         self._passes = PlainPasses(inputs.losses, inputs.gather, stochastic=random)
         self._looks_ahead = should_look_ahead(
             inputs.windows.device,
-            bool(inputs.effects.random) and inputs.method.stops_early,
+            random and inputs.method.stops_early,
             inputs.scaler is not None,
         )
         #: Why steps are not compiled although they should be; None otherwise.

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from pts_scott._utils.spacing import evenly_spaced
+from pts_scott.data.offsets import nanoseconds
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.engine.losses import Losses
 from pts_scott.engine.update_rules import INDIFFERENT
@@ -20,7 +21,7 @@ from pts_scott.errors import CheckpointMismatchError
 from pts_scott.strata.partition import Strata
 
 SAMPLE = 4096  # number of windows that identify strata
-LARGE_SAMPLE = 2**22  # number of values, names or dates that identify data
+CHUNK = 2**20  # values that are read together
 
 Fingerprint = dict[str, dict[str, Any]]
 
@@ -54,21 +55,23 @@ def fingerprint_of(
 
 def _table(windows: WindowIndex) -> dict[str, Any]:
     series = windows.series
-    # All, or of large data an evenly spaced sample: reading all would be slow.
-    values = series.values[
-        evenly_spaced(len(series.values), LARGE_SAMPLE).to(series.values.device)
-    ]
-    some = evenly_spaced(len(series.item_ids), LARGE_SAMPLE).tolist()
-    _, rows = windows.rows(evenly_spaced(len(windows), LARGE_SAMPLE).numpy())
+    timeline, firsts = series.timeline, windows.firsts.cpu().numpy()
     return {
         "windows": len(windows),
         "series": len(series.item_ids),
         "context_length": windows.context_length,
         "prediction_length": windows.prediction_length,
         "lengths": _digest([series.lengths.cpu().numpy().tobytes()]),
-        "values": _digest([values.detach().cpu().contiguous().numpy().tobytes()]),
-        "names": _digest(_bytes(series.item_ids[n]) for n in some),
-        "dates": _digest([series.timeline.moments[rows].asi8.tobytes()]),
+        "values": _digest(  # in pieces, because a mapped file may exceed the memory
+            values.detach().cpu().contiguous().numpy().tobytes()
+            for values in series.values.split(CHUNK)
+        ),
+        "names": _digest(map(_bytes, series.item_ids)),
+        "dates": _digest(
+            numbers.tobytes()
+            for numbers in (nanoseconds(timeline.moments), timeline.origins, firsts)
+        ),
+        "stride": windows.stride,
     }
 
 
@@ -86,7 +89,8 @@ def _bytes(name: object) -> bytes:
 def _digest(pieces: Iterable[bytes]) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for piece in pieces:
-        digest.update(len(piece).to_bytes(8, "little") + piece)
+        digest.update(len(piece).to_bytes(8, "little"))
+        digest.update(piece)
     return f"#{digest.hexdigest()}"
 
 

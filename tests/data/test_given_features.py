@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pts_scott.data.given_features import collected, features_of, window_features
+from pts_scott.data.given_features import (
+    collected,
+    feature_arrays,
+    features_of,
+    window_features,
+)
 from pts_scott.errors import DataError
 
 
@@ -18,7 +23,8 @@ def test_known_past_and_static_features_of_a_window():
         "feat_static_real": None,
         "feat_dynamic_cat": np.empty((0, 6)),
     }
-    found = window_features(features_of(entry), "a", range(1, 3), range(3, 5))
+    given = feature_arrays(features_of(entry), "a")
+    found = window_features(given, "a", range(1, 3), range(3, 5))
     assert {name: values.tolist() for name, values in found.items()} == {
         "past_feat_dynamic_real": [[1, 7], [2, 8]],
         "future_feat_dynamic_real": [[3, 9], [4, 10]],
@@ -48,7 +54,7 @@ def test_a_function_may_write_into_features():
 def test_features_are_read_only_if_a_function_asks_for_them():
     ragged = features_of({"feat_dynamic_real": [[1, 2, 3], [1]]})
     with pytest.raises(DataError, match="of series 'a' cannot be read"):
-        window_features(ragged, "a", range(0, 1), range(1, 2))
+        feature_arrays(ragged, "a")
 
 
 def test_a_feature_that_ends_too_early_is_named():
