@@ -67,6 +67,14 @@ def test_help_of_a_command_lists_every_option(command, capsys):
     assert "Seconds of training per run, the same for all" in " ".join(text.split())
 
 
+def test_train_counts_the_windows_that_it_uses(small_config, capsys):
+    options = ["--optimizer", "SGD", "--data.stride", "10"]
+    assert main(["train", str(small_config), *options]) == 0
+    (count,) = re.findall(r"With stride 10, (\d+) windows", capsys.readouterr().err)
+    windows = (240 - 12 - 4) // 10 + 1  # of 300 hours, 80 % are for training
+    assert int(count) == 3 * windows
+
+
 def test_train_saves_a_model_that_gluonts_loads(small_config, capsys):
     assert main(["train", str(small_config), "--optimizer", "SGD"]) == 0
     out, err = capsys.readouterr()
@@ -205,6 +213,9 @@ def test_data_lists_the_datasets_and_describes_one(small_config, capsys):
         (["variance", "CONFIG", "--variance.optimizer", "SGD"], "with an anchor"),
         (["diagnose", "CONFIG", "--steps", "0"], "steps=0: expected a whole number"),
         (["diagnose", "CONFIG", "--widnows", "99"], "Did you mean 'windows'?"),
+        (["diagnose", "CONFIG", "--windows", "3"], "windows=3: expected a whole number"),
+        (["diagnose", "CONFIG", "--seed", "-1"], "seed=-1: expected a whole number"),
+        (["train", "CONFIG", "--optimizer", "SGD", "--seed", "-1"], "seed=-1: expected"),
         (["data", "x", "--frq", "h"], "frq"),
         (["report", "nowhere"], "nowhere holds no runs"),
     ],
@@ -217,6 +228,21 @@ def test_mistake_prints_one_line_and_returns_1(small_config, arguments, message,
     assert message in err
     assert out == ""
     assert "Traceback" not in err
+    assert not Path("results").exists()
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_interrupted_training_leaves_no_folder(small_config, existing, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    kept = Path("results/train/other")
+    if existing:
+        kept.mkdir(parents=True)
+    monkeypatch.setattr("pts_scott.experiments.train.perform", interrupt)
+    assert main(["train", str(small_config), "--optimizer", "SGD"]) == 130
+    assert not Path("results/train/small").exists()
+    assert kept.exists() == Path("results").exists() == existing
 
 
 @pytest.mark.parametrize(

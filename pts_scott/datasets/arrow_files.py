@@ -34,9 +34,20 @@ READ = ("item_id", "start", "freq", "target", SHAPE)
 
 
 def arrow_files(path: Path) -> list[Path]:
-    """Return the Arrow files that a path means: a file, or those of a saved dataset."""
+    """Return the Arrow files that a path means: a file, or those of a saved dataset.
+
+    Raises
+    ------
+    FileLayoutError
+        If the path is a folder of several datasets.
+    """
     if not path.is_dir():
         return [path] if path.name.lower().endswith(SUFFIXES) else []
+    if (path / "dataset_dict.json").exists():
+        parts = sorted(str(state.parent) for state in path.glob("*/state.json"))
+        raise FileLayoutError(
+            f"{str(path)!r} holds several datasets; name one of them: {shorten(parts)}."
+        )
     try:  # beside the data there may be caches, which only this file tells apart
         state = json.loads((path / "state.json").read_text(encoding="utf-8"))
         return [path / Path(part["filename"]).name for part in state["_data_files"]]

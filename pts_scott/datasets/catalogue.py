@@ -90,8 +90,9 @@ def load(
     past
         Columns with features that are known only when the step has passed.
     static
-        Features of each series: a DataFrame with their names in a column "item_id" or
-        "unique_id", or in the index. By default that of AutoGluon's data frames.
+        Features of each series: a DataFrame with their names in a column of the same name
+        as in the table, or "item_id" or "unique_id", or in the index. By default that of
+        AutoGluon's data frames.
     constant
         What to do with series of a single value: "error", "drop" or "keep".
     seed
@@ -164,7 +165,7 @@ def load(
     if static is None:
         static = getattr(name, "static_features", None)  # of AutoGluon's data frames
     if static is not None:
-        both = with_static(data.features or Features(), static, data.item_ids)
+        both = with_static(data.features or Features(), static, data.item_ids, item_id)
         data = replace(data, features=both)
     return _without_constant(data, constant)
 

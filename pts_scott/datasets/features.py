@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pts_scott._utils.arguments import nearest
 from pts_scott._utils.text import quote, shorten
 from pts_scott.datasets.columns import ITEM_IDS, find_column
 from pts_scott.errors import ArgumentError, DataError, FileLayoutError, ScottWarning
@@ -114,7 +115,29 @@ class Features:
 
         Features that it has no argument for are not used; a warning names them.
         """
-        groups: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+        parameters = inspect.signature(estimator).parameters
+        # PyTorchTS' TFT names fields of entries instead.
+        by_field = "dynamic_feature_dims" in parameters
+        groups = self._fields() if by_field else self._sizes()
+        found: dict[str, Any] = {}
+        unused: list[str] = []
+        for names, arguments in groups:
+            own = {k: v for k, v in arguments.items() if k in parameters and names}
+            for name, value in own.items():  # two groups may have entries in one dict
+                found[name] = found[name] | value if name in found else value
+            unused += names if names and not own else ()
+        if unused:
+            warnings.warn(
+                f"{estimator.__name__} has no argument for {shorten(unused)}, and does "
+                f"not use {'it' if len(unused) == 1 else 'them'}.",
+                ScottWarning,
+                stacklevel=3,
+            )
+        return found
+
+    def _sizes(self) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
+        """Return the names of each group of features, and arguments with its size."""
+        return [
             (
                 self.known_names,
                 {
@@ -142,21 +165,30 @@ class Features:
                 },
             ),
         ]
-        parameters = inspect.signature(estimator).parameters
-        found: dict[str, Any] = {}
-        unused: list[str] = []
-        for names, arguments in groups:
-            own = {k: v for k, v in arguments.items() if k in parameters and names}
-            found |= own
-            unused += names if names and not own else ()
-        if unused:
-            warnings.warn(
-                f"{estimator.__name__} has no argument for {shorten(unused)}, and does "
-                "not use them.",
-                ScottWarning,
-                stacklevel=2,
-            )
-        return found
+
+    def _fields(self) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
+        """Return the names of each group of features, and arguments with its field."""
+        known, past = "feat_dynamic_real", "past_feat_dynamic_real"
+        categories: dict[str, Any] = {}
+        if len(self.cardinalities) == 1:  # a field holds one category
+            categories = {
+                "static_cardinalities": {"feat_static_cat": self.cardinalities[0]}
+            }
+        return [
+            (self.known_names, {"dynamic_feature_dims": {known: len(self.known_names)}}),
+            (
+                self.past_names,
+                {
+                    "dynamic_feature_dims": {past: len(self.past_names)},
+                    "past_dynamic_features": [past],
+                },
+            ),
+            (
+                self.real_names,
+                {"static_feature_dims": {"feat_static_real": len(self.real_names)}},
+            ),
+            (self.category_names, categories),
+        ]
 
 
 def check_features(
@@ -174,7 +206,10 @@ def check_features(
         Name of the table, for messages.
     """
     for name in features:
-        find_column("known= or past=", name, (), known, table)
+        if name not in known:
+            raise FileLayoutError(
+                f"the feature {name!r} is not a column of {table}. {nearest(name, known)}"
+            )
         if name in others:
             raise ArgumentError(
                 f"{name!r} is a feature, but also the column of timestamps, names or "
@@ -206,7 +241,9 @@ def check_complete(
         )
 
 
-def with_static(features: Features, table: Any, item_ids: Sequence[str]) -> Features:
+def with_static(
+    features: Features, table: Any, item_ids: Sequence[str], item_id: str | None = None
+) -> Features:
     """Add the features of each series, from a table with one row per series.
 
     Parameters
@@ -214,10 +251,12 @@ def with_static(features: Features, table: Any, item_ids: Sequence[str]) -> Feat
     features
         Those of each step.
     table
-        A frame with the names of the series in a column "item_id" or "unique_id", or in
-        the index; numbers become real features, text and categories numbered ones.
+        A frame with the names of the series in a column or in the index; numbers become
+        real features, text and categories numbered ones.
     item_ids
         Names of the series.
+    item_id
+        The column of the names, if the table has it; by default "item_id" or "unique_id".
 
     Raises
     ------
@@ -226,7 +265,8 @@ def with_static(features: Features, table: Any, item_ids: Sequence[str]) -> Feat
     if not isinstance(table, pd.DataFrame):
         raise ArgumentError(f"static={quote(table)}: expected a DataFrame.")
     table = table.set_axis([str(name) for name in table.columns], axis=1)
-    column = find_column("item_id", None, ITEM_IDS, list(table.columns), "static")
+    given = item_id if item_id in table.columns else None
+    column = find_column("item_id", given, ITEM_IDS, list(table.columns), "static")
     if column is not None:
         table = table.set_index(column)
     table = table.set_axis(table.index.astype(str), axis=0)
@@ -237,7 +277,7 @@ def with_static(features: Features, table: Any, item_ids: Sequence[str]) -> Feat
     if absent:
         raise FileLayoutError(
             f"static has no row for series {shorten(absent)}; every series needs one, "
-            "named in a column 'item_id' or in the index."
+            f"named in a column {item_id or ITEM_IDS[0]!r} or in the index."
         )
     table = table.loc[list(item_ids)]
     holes = list(table.columns[table.isna().any()])

@@ -232,34 +232,49 @@ def _long_series(
     else:
         freq = timestamp_frequency(freq, times[0])
     series = RawSeries(freq, [str(name) for name in names], [], [])
+    shortened = []
     for begin, end in itertools.pairwise(edges.tolist()):
         steps = step_positions(times[begin:end], order[begin:end], freq, source)
         filled = np.full((len(values), steps[-1] + 1), np.nan)
         filled[:, steps] = values[:, begin:end]
-        series.starts.append(times[begin])
-        _add_steps(series, filled, columns)
-    return replace(series, remarks=[_sorted_remark(source)] if moved else [])
+        if _add_steps(series, times[begin], filled, columns):
+            shortened.append(series.item_ids[len(series.targets) - 1])
+    remarks = [_sorted_remark(source)] if moved else []
+    if shortened:
+        remarks.append(
+            f"Rows without a target at the ends of series {shorten(shortened)} were left "
+            "out."
+        )
+    return replace(series, remarks=remarks)
 
 
-def _add_steps(series: RawSeries, values: np.ndarray, columns: Columns) -> None:
+def _add_steps(
+    series: RawSeries, start: pd.Timestamp, values: np.ndarray, columns: Columns
+) -> bool:
     """Add the target and the features of one series: the rows of ``values``.
 
-    If features are known in advance, rows after the last target are those to forecast.
+    It begins with its first target and ends with its last, as in a wide frame. If
+    features are known in advance, rows after the last target are those to forecast.
+
+    Returns
+    -------
+    Whether rows were left out.
     """
-    number, start = len(series.targets), series.starts[-1]
-    item_id = series.item_ids[number]
-    length = values.shape[1]
-    if columns.known:
-        length = _observed_span(values[0])[1]
-    series.targets.append(values[0, :length])
-    known, past = np.split(values[1:], [len(columns.known)])
+    item_id = series.item_ids[len(series.targets)]
+    begin, end = _observed_span(values[0])
+    known, past = np.split(values[1:, begin:], [len(columns.known)])
+    past = past[:, : end - begin]
 
     def moment(step: int) -> pd.Timestamp:
-        return pd.date_range(start, periods=step + 1, freq=parse_offset(series.freq))[-1]
+        periods, offset = begin + step + 1, parse_offset(series.freq)
+        return pd.date_range(start, periods=periods, freq=offset)[-1]
 
     check_complete(known, columns.known, item_id, moment)
-    check_complete(past[:, :length], columns.past, item_id, moment)
+    check_complete(past, columns.past, item_id, moment)
+    series.starts.append(moment(0) if begin else start)
+    series.targets.append(values[0, begin:end])
     if columns.known:
         series.known.append(known)
     if columns.past:
-        series.past.append(past[:, :length])
+        series.past.append(past)
+    return begin > 0 or (end < values.shape[1] and not columns.known)

@@ -106,6 +106,10 @@ class ModelConfig:
     arguments: dict[str, Plain] = field(default_factory=dict)
     label: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.arguments is None:  # a key of YAML without a value
+            self.arguments = {}
+
 
 @dataclass
 class OptimizerConfig:

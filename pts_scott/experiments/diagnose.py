@@ -7,10 +7,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from pts_scott._utils.arguments import whole_number
 from pts_scott.diagnostics.diagnosis import Diagnosis
 from pts_scott.experiments.config import Experiment
-from pts_scott.experiments.folders import make_folders
+from pts_scott.experiments.folders import new_folder
 from pts_scott.experiments.lightning_control import interruptible, silence_lightning
 from pts_scott.experiments.progress import Meter
 from pts_scott.experiments.report.figures import save_figure
@@ -70,10 +69,8 @@ def command(
     say: Callable[[str], None] = tqdm.write,
 ) -> tuple[Diagnosis, Path]:
     """Diagnose, write and return the diagnosis and its folder."""
-    whole_number("steps", steps)  # mistakes are raised before there is a folder
     setting = Setting(experiment)
-    make_folders([experiment], output)
-    diagnosis = diagnose_setting(setting, steps, windows, seed, say)
-    folder = output / experiment.setting
-    write_diagnosis(diagnosis, folder)
+    with new_folder(experiment, output) as folder:
+        diagnosis = diagnose_setting(setting, steps, windows, seed, say)
+        write_diagnosis(diagnosis, folder)
     return diagnosis, folder

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from pts_scott.errors import ScottError
@@ -29,3 +31,23 @@ def make_folders(experiments: Sequence[Experiment], output: Path) -> None:
                 f"results cannot be written to {folder}: {error.strerror}. Choose "
                 "another folder with --output."
             ) from None
+
+
+@contextmanager
+def new_folder(experiment: Experiment, output: Path) -> Iterator[Path]:
+    """Create the folder of a setting; remove it again if nothing is written into it.
+
+    So a folder that cannot be written is reported before the work, and an error or an
+    interrupt during the work leaves nothing behind.
+    """
+    folder = output / experiment.setting
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    make_folders([experiment], output)
+    try:
+        yield folder
+    except BaseException:
+        if folder in new and not any((folder / "runs").iterdir()):
+            shutil.rmtree(folder)
+            for parent in new[1:]:
+                parent.rmdir()
+        raise

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from pts_scott.diagnostics.variance import VarianceProbe
 from pts_scott.errors import ConfigError
 from pts_scott.experiments.config import Experiment
-from pts_scott.experiments.folders import make_folders
+from pts_scott.experiments.folders import new_folder
 from pts_scott.experiments.lightning_control import (
     interruptible,
     raise_if_interrupted,
@@ -243,8 +243,7 @@ def command(experiment: Experiment, output: Path, say: Callable[[str], None]) ->
     """Measure, write and return the folder, for ``pts-scott variance``."""
     setting = Setting(experiment)  # mistakes are raised before there is a folder
     optimizer_to_train(experiment)
-    make_folders([experiment], output)
-    folder = output / experiment.setting
-    table = measure_samplers(experiment, setting, say)
-    write_samplers(table, experiment, folder)
+    with new_folder(experiment, output) as folder:
+        table = measure_samplers(experiment, setting, say)
+        write_samplers(table, experiment, folder)
     return folder

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from pts_scott._utils.arguments import whole_number
 from pts_scott.errors import ConfigError, ScottError
 from pts_scott.experiments.backtest import BACKTEST_METRICS
 from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.curve import Point
 from pts_scott.experiments.existing_runs import is_done, with_existing
-from pts_scott.experiments.folders import make_folders
+from pts_scott.experiments.folders import new_folder
 from pts_scott.experiments.lightning_control import interruptible, silence_lightning
 from pts_scott.experiments.progress import Meter, budget_of
 from pts_scott.experiments.run import Run, perform
@@ -49,7 +50,7 @@ def train_one(
             raise ConfigError(f"the config has several optimizers, choose one: {names}.")
         (optimizer,) = experiment.optimizers
     choose(experiment, optimizer)
-    seed = experiment.seeds[0] if seed is None else seed
+    seed = whole_number("seed", experiment.seeds[0] if seed is None else seed, minimum=0)
     silence_lightning()
     folder = run_folder(output / experiment.setting, optimizer, seed)
     before = read_record(folder)
@@ -57,11 +58,16 @@ def train_one(
         # Raises if the folder holds the model of another config.
         is_done(Task(experiment, optimizer, seed, folder))
     setting = Setting(experiment)
-    make_folders([with_existing(experiment, output / experiment.setting)], output)
-    say(str(setting.series.report()))
-    say(str(setting.split))
-    run = _train(setting, optimizer, seed, say)
-    write_run(folder, experiment, run)
+    with new_folder(with_existing(experiment, output / experiment.setting), output):
+        say(str(setting.series.report()))
+        say(str(setting.split))
+        if (stride := experiment.data.stride) > 1:
+            say(
+                f"With stride {stride}, {len(setting.training):,} windows of train and "
+                f"{len(setting.held_out):,} of test are used."
+            )
+        run = _train(setting, optimizer, seed, say)
+        write_run(folder, experiment, run)
     for warning in run.record["warnings"]:
         say(f"warning: {warning}")
     if run.record["status"] == "diverged" or run.predictor is None:

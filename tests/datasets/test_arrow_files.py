@@ -75,6 +75,15 @@ def test_the_files_of_a_saved_dataset_are_one(tmp_path):
     assert data.item_ids == ("s0", "s1", "s2", "s3", "s4")
 
 
+def test_a_folder_of_several_datasets_names_them(tmp_path):
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["test", "train"]}')
+    for split in ("train", "test"):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "state.json").write_text("{}")
+    with pytest.raises(FileLayoutError, match=r"name one of them: .*test', .*train'"):
+        load(tmp_path)
+
+
 def test_dimensions_become_series(tmp_path):
     rows = rows_of(2)
     for row in rows:

@@ -53,6 +53,27 @@ def test_features_of_each_series_come_from_a_second_frame():
     assert np.array_equal(again.features.categories, data.features.categories)
 
 
+def test_static_features_are_found_by_the_name_of_the_column_of_series():
+    static = STATIC.rename(columns={"item_id": "shop"})
+    data = load(shop_frame()[["shop", "day", "sales"]], **NAMES, static=static)
+    assert data.features.real_names == ("size",)
+    assert data.entries()[0]["feat_static_real"].tolist() == [2.0]
+    with pytest.raises(FileLayoutError, match="named in a column 'shop' or in the index"):
+        load(shop_frame()[["shop", "day", "sales"]], **NAMES, static=static[:1])
+
+
+@pytest.mark.filterwarnings("ignore:Rows without a target")
+def test_features_begin_with_the_first_target():
+    frame = shop_frame(4)
+    frame.loc[:2, ["sales", "visitors"]] = np.nan  # of series "b"
+    data = load(frame, **NAMES, known=["price"], past=["visitors"])
+    first = data.entries(horizon=4)[0]
+    assert first["start"] == TIMES[3]
+    assert first["target"].tolist() == list(range(3, 26))
+    assert first["feat_dynamic_real"].tolist() == [list(range(3, 30))]
+    assert first["past_feat_dynamic_real"].tolist() == [[7 * k for k in range(3, 26)]]
+
+
 @pytest.mark.filterwarnings("ignore:series of data without a window")
 def test_parts_of_a_split_have_their_features():
     data = load(shop_frame(2), **NAMES, known=["price"], past=["visitors"], static=STATIC)
@@ -105,10 +126,43 @@ def test_frames_of_autogluon_bring_their_static_features():
     assert load(frame, target="sales").features.cardinalities == (2, 2)
 
 
+class FeaturesByField:
+    """Takes features by the fields of entries, as PyTorchTS' TFT does."""
+
+    def __init__(
+        self,
+        static_cardinalities=None,
+        static_feature_dims=None,
+        dynamic_feature_dims=None,
+        past_dynamic_features=(),
+    ):
+        """Take all features."""
+
+
+def test_estimators_are_told_of_features_by_field():
+    options = {**NAMES, "known": ["price"], "past": ["visitors"]}
+    data = load(shop_frame(), **options, static=STATIC.drop(columns="new"))
+    assert data.estimator_arguments(FeaturesByField) == {
+        "static_cardinalities": {"feat_static_cat": 2},
+        "static_feature_dims": {"feat_static_real": 1},
+        "dynamic_feature_dims": {"feat_dynamic_real": 1, "past_feat_dynamic_real": 1},
+        "past_dynamic_features": ["past_feat_dynamic_real"],
+    }
+    data = load(shop_frame()[list(NAMES.values())], **NAMES, static=STATIC)
+    with pytest.warns(ScottWarning, match=r"no argument for 'town', 'new'.* use them"):
+        arguments = data.estimator_arguments(FeaturesByField)
+    assert arguments == {"static_feature_dims": {"feat_static_real": 1}}
+
+
 @pytest.mark.parametrize(
     ("change", "options", "error", "message"),
     [
-        (None, {"known": ["prize"]}, FileLayoutError, "'prize'.*Did you mean 'price'"),
+        (
+            None,
+            {"known": ["prize"]},
+            FileLayoutError,
+            "'prize' is not a column .*'price'",
+        ),
         (None, {"known": "price"}, ArgumentError, "expected a list"),
         (None, {"known": ["sales"]}, ArgumentError, "also the column"),
         ("hole", {"known": ["price"]}, DataError, "'price' of series 'b' is missing"),

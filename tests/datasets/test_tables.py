@@ -145,7 +145,10 @@ def test_nullable_numbers_are_read():
 
 @st.composite
 def tables(draw):
-    """Draw series by name, with gaps and of unequal lengths, as rows in any order."""
+    """Draw series by name, with gaps and of unequal lengths, as rows in any order.
+
+    Some have rows without a value before and after them.
+    """
     count = draw(st.integers(1, 4))
     series, rows = {}, []
     for number in range(count):
@@ -161,10 +164,13 @@ def tables(draw):
             for k, value in enumerate(values)
             if k not in gaps
         ]
+        before, after = draw(st.integers(0, 2)), draw(st.integers(0, 2))
+        empty = [*range(-before, 0), *range(length, length + after)]
+        rows += [(f"s{number}", start + pd.Timedelta(k, "D"), np.nan) for k in empty]
     return series, draw(st.permutations(rows))
 
 
-@pytest.mark.filterwarnings("ignore:The rows of")
+@pytest.mark.filterwarnings("ignore:The rows of", "ignore:Rows without a target")
 @settings(deadline=None, max_examples=40)
 @given(tables(), st.sampled_from(["nixtla", "autogluon", "own", "index", "wide"]))
 def test_frames_of_every_layout_give_the_series_they_were_made_of(drawn, layout):
@@ -243,3 +249,17 @@ def test_long_frame_with_own_names_is_recognised():
     with pytest.raises(FileLayoutError, match="item_id='shop' and target='sales'"):
         load(frame)
     assert len(load(frame, item_id="shop", target="sales")) > 1
+
+
+def test_rows_without_a_target_at_the_ends_are_left_out_and_named():
+    frame = pd.DataFrame(
+        {
+            "item_id": ["a"] * 5 + ["b"] * 5,
+            "timestamp": [*pd.date_range("2024-01-01", periods=5)] * 2,
+            "target": [np.nan, 1, np.nan, 3, np.nan, *range(5)],
+        }
+    )
+    with pytest.warns(ScottWarning, match="at the ends of series 'a' were left out"):
+        data = load(frame)
+    assert data.starts[0] == pd.Timestamp("2024-01-02")
+    np.testing.assert_array_equal(data.targets[0], [1, np.nan, 3])
