@@ -187,9 +187,13 @@ class TuneConfig:
         Grid of γ, for methods with an anchor; empty to leave γ unchanged.
     betas
         Grid of Adam's β₁ and of its β₂; empty to leave them unchanged.
+    own
+        Grids of single optimizers: for each name those that differ from the ones above,
+        and with an anchor also anchor_batch_size and inner_steps, e.g. {SCott: {gamma:
+        [], anchor_batch_size: [4, 16], inner_steps: [50, 200]}}.
     search
         "grid": every combination. "coordinate": first all step sizes, then γ at the best
-        step size (then β): 16 trials instead of 60.
+        step size (then β, then b and K): 16 trials instead of 60.
     evaluations
         Measurements per trial, after each of which it may be pruned.
     seeds
@@ -200,6 +204,7 @@ class TuneConfig:
     learning_rate: list[float] = field(default_factory=lambda: list(LEARNING_RATES))
     gamma: list[float] = field(default_factory=lambda: list(GAMMAS))
     betas: list[float] = field(default_factory=list)
+    own: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     search: Literal["grid", "coordinate"] = "grid"
     evaluations: int = 5
     seeds: list[int] = field(default_factory=lambda: [1000])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pts_scott._utils.arguments import one_of, real_number, whole_number
+from pts_scott._utils.arguments import nearest, one_of, real_number, whole_number
 from pts_scott.errors import ConfigError
 from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.models import check_model
@@ -23,6 +23,7 @@ def check_experiment(experiment: Experiment) -> Experiment:
     check_model(experiment.model)
     _check_numbers(experiment)
     _check_lists(experiment)
+    _check_own_grids(experiment)
     if experiment.time_budget is None and experiment.gradient_budget is None:
         raise ConfigError(
             "time_budget and gradient_budget are both null: set one of them, or training "
@@ -88,6 +89,27 @@ def _check_lists(experiment: Experiment) -> None:
             f"tune.betas={experiment.tune.betas}: expected numbers of at least 0 and "
             "less than 1."
         )
+
+
+def _check_own_grids(experiment: Experiment) -> None:
+    for name, grids in experiment.tune.own.items():
+        if name not in experiment.optimizers:
+            raise ConfigError(
+                f"tune.own has grids of {name!r}, but there is no such optimizer. "
+                f"{nearest(name, experiment.optimizers)}"
+            )
+        with_anchor = experiment.optimizers[name].uses_anchor
+        anchors = ("gamma", "anchor_batch_size", "inner_steps") if with_anchor else ()
+        known = ("learning_rate", "betas", *anchors)
+        for grid, values in grids.items():
+            if grid not in known:
+                raise ConfigError(
+                    f"tune.own.{name} has {grid!r}, which is not tuned for it. "
+                    f"{nearest(grid, known)}"
+                )
+            if grid in ("anchor_batch_size", "inner_steps"):
+                for value in values:
+                    whole_number(f"tune.own.{name}.{grid}", int(value))
 
 
 def _check_folder_names(experiment: Experiment) -> None:

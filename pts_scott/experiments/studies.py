@@ -23,17 +23,26 @@ if TYPE_CHECKING:
 
 #: Names of the values that are searched together, and the grid of each.
 Stage = dict[str, list[float]]
+#: Whole numbers among them, which only an optimizer's own grids have.
+ANCHOR_GRIDS = ("anchor_batch_size", "inner_steps")
 
 
 def stages(experiment: Experiment, optimizer: str) -> list[Stage]:
     """Return the stages of an optimizer's search, in order."""
-    config, grids = choose(experiment, optimizer), experiment.tune
-    parts: list[Stage] = [{"learning_rate": grids.learning_rate}]
-    if config.uses_anchor and grids.gamma:
-        parts.append({"gamma": grids.gamma})
-    if config.optimizer == "adam" and grids.betas:
-        parts.append({"beta_1": grids.betas, "beta_2": grids.betas})
-    if grids.search == "grid":
+    config, tuning = choose(experiment, optimizer), experiment.tune
+    own = tuning.own.get(optimizer, {})
+    gamma, betas = own.get("gamma", tuning.gamma), own.get("betas", tuning.betas)
+    parts: list[Stage] = [
+        {"learning_rate": own.get("learning_rate", tuning.learning_rate)}
+    ]
+    if config.uses_anchor and gamma:
+        parts.append({"gamma": gamma})
+    if config.optimizer == "adam" and betas:
+        parts.append({"beta_1": betas, "beta_2": betas})
+    anchors = {name: own[name] for name in ANCHOR_GRIDS if own.get(name)}
+    if anchors:
+        parts.append(anchors)
+    if tuning.search == "grid":
         return [dict(itertools.chain.from_iterable(part.items() for part in parts))]
     return parts
 
@@ -48,6 +57,7 @@ def with_values(config: OptimizerConfig, values: dict[str, Any]) -> OptimizerCon
     values = dict(values)
     if "beta_1" in values:
         values["betas"] = [values.pop("beta_1"), values.pop("beta_2")]
+    values |= {name: int(values[name]) for name in ANCHOR_GRIDS if name in values}
     return dataclasses.replace(config, **values)
 
 

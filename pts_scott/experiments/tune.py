@@ -262,7 +262,7 @@ def _warn_at_grid_edge(
     best: OptimizerConfig | None,
     say: Callable[[str], None],
 ) -> None:
-    grid = experiment.tune.learning_rate
+    grid = stages(experiment, name)[0]["learning_rate"]
     if best is None or len(grid) < 2:
         return
     for end, edge in (("smallest", min(grid)), ("largest", max(grid))):
