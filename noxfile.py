@@ -17,6 +17,10 @@ BACKENDS = ("gluonts", "pytorchts")
 FAST = "not slow and not long and not hosts and not gpu"
 SLOW = "slow and not long and not hosts and not gpu"
 HOSTS = "hosts"
+#: Tests of code that sees only tensors, and both backends are tested with one torch.
+TENSORS_ONLY = ("tests/engine", "tests/method", "tests/diagnostics")
+#: Slow tests that depend on no backend either.
+SLOW_TWICE = (*TENSORS_ONLY, "tests/training", "tests/test_notebooks.py")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -36,14 +40,15 @@ def tests(session: nox.Session, backend: str) -> None:
             session.run("ruff", "format", "--check", ".")
             session.run("mypy")
             session.run("lint-imports")
-    run_pytest(session, FAST)
+    run_pytest(session, FAST, *(without(TENSORS_ONLY) if backend == "pytorchts" else ()))
 
 
 @nox.session(venv_backend="none")
 @nox.parametrize("backend", BACKENDS, ids=BACKENDS)
 def slow(session: nox.Session, backend: str) -> None:
     """Run the slow tests of each backend in the environment of its ``tests`` session."""
-    run_in_tests_session(session, backend, "-m", SLOW)
+    ignored = without(SLOW_TWICE) if backend == "pytorchts" else []
+    run_in_tests_session(session, backend, "-m", SLOW, *ignored)
 
 
 @nox.session(venv_backend="none")
@@ -187,6 +192,11 @@ def install(session: nox.Session, backend: str, *extras: str) -> None:
     if backend == "pytorchts" and sys.version_info[:2] > (3, 11):
         session.error("PyTorchTS 0.6.0 needs Python 3.10 or 3.11.")
     session.install("-c", f"constraints/{backend}.txt", package(backend, *extras))
+
+
+def without(paths: tuple[str, ...]) -> list[str]:
+    """Return the options by which pytest leaves out some folders and files."""
+    return [f"--ignore={path}" for path in paths]
 
 
 def run_pytest(session: nox.Session, marks: str, *options: str) -> None:

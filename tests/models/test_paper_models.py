@@ -69,12 +69,13 @@ def test_training_lowers_the_loss_and_beats_the_naive_forecast(cls):
     assert len(per_series) == 3
 
 
-@pytest.mark.parametrize("cls", ESTIMATORS)
-def test_predictor_forecasts_the_same_in_a_fresh_process(cls, tmp_path):
-    rows = seasonal()
-    predictor = make(cls, trainer=quiet_trainer()).train(dataset(rows, "h"))
-    (tmp_path / "model").mkdir()
-    predictor.serialize(tmp_path / "model")
+def test_predictors_forecast_the_same_in_a_fresh_process(tmp_path):
+    rows, predictors = seasonal(), {}
+    for cls in ESTIMATORS:
+        predictor = make(cls, trainer=quiet_trainer()).train(dataset(rows, "h"))
+        (tmp_path / cls.__name__).mkdir()
+        predictor.serialize(tmp_path / cls.__name__)
+        predictors[cls.__name__] = predictor
     np.save(tmp_path / "rows.npy", rows)
     code = """
         import sys, warnings
@@ -88,19 +89,20 @@ def test_predictor_forecasts_the_same_in_a_fresh_process(cls, tmp_path):
         data = ListDataset(
             [{"item_id": str(i), "start": "1990-01-01", "target": r}
              for i, r in enumerate(rows)], freq="h")
-        predictor = Predictor.deserialize(folder / "model")
-        torch.manual_seed(0)
-        out = np.stack([f.mean for f in predictor.predict(data, num_samples=20)])
-        np.save(folder / "out.npy", out)
+        for name in sys.argv[2:]:
+            predictor = Predictor.deserialize(folder / name)
+            torch.manual_seed(0)
+            out = np.stack([f.mean for f in predictor.predict(data, num_samples=20)])
+            np.save(folder / f"{name}.npy", out)
     """
-    subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)], check=True
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        forecasts = predictor.predict(dataset(rows, "h"), num_samples=20)
-        expected = np.stack([forecast.mean for forecast in forecasts])
-    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=1e-5)
+    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path), *predictors]
+    subprocess.run(command, check=True)
+    for name, predictor in predictors.items():
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            forecasts = predictor.predict(dataset(rows, "h"), num_samples=20)
+            expected = np.stack([forecast.mean for forecast in forecasts])
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("cls", [VAREstimator, LSTMEstimator])
