@@ -165,7 +165,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """Compare SCott with plain SGD on the paper's synthetic data: a table and a plot."""
+    """Compare training at equal time, on generated data: sentences and a plot."""
     install(session, "gluonts")
     session.run("python", "-m", "pts_scott.demo", *session.posargs)
 

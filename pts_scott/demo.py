@@ -1,6 +1,9 @@
-"""SCott against plain SGD on the paper's synthetic data, for the same training time.
+"""What do I gain? Two comparisons at equal training time, on data generated on the spot.
 
-Run it with ``python -m pts_scott.demo``; it downloads nothing.
+On the paper's synthetic data, a VAR model is trained with plain SGD, with SCott and with
+the automatic choice of the sampler. On series of very different scale and volatility,
+GluonTS' SimpleFeedForward is trained by GluonTS itself, and here with plain and
+automatically chosen mini-batches. Run it with ``python -m pts_scott.demo``.
 """
 
 from __future__ import annotations
@@ -8,171 +11,318 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
 from tqdm import tqdm
 
-from pts_scott import ScottTrainer, WindowIndex
+from pts_scott._utils.arguments import real_number, whole_number
+from pts_scott._utils.rng import isolated_rng
+from pts_scott._utils.spacing import evenly_spaced
+from pts_scott.backends import backend
+from pts_scott.backends.estimators import library_estimators
+from pts_scott.data.window_index import WindowIndex
+from pts_scott.datasets.catalogue import load
+from pts_scott.datasets.series_data import SeriesData
 from pts_scott.datasets.synthetic import (
     CONTEXT_LENGTH,
     PREDICTION_LENGTH,
     synthetic_windows,
 )
-from pts_scott.errors import ArgumentError, ScottError
+from pts_scott.engine.losses import evaluate
+from pts_scott.errors import ScottError
+from pts_scott.experiments.library_loop import LibraryCurve, train_with_library
 from pts_scott.experiments.lightning_control import silence_lightning
-from pts_scott.experiments.progress import advance_to, terminal_bar
+from pts_scott.experiments.progress import terminal_bar
+from pts_scott.experiments.report.figures import save_figure
 from pts_scott.models.networks import VARNetwork
+from pts_scott.models.with_scott import with_scott
 from pts_scott.strata.synthetic import synthetic_stratifier
+from pts_scott.training.callbacks import Measurements
+from pts_scott.training.lightning_module import OuterLoopModule
+from pts_scott.training.trainer import ScottTrainer
 
-# Method and step size by name. The step sizes are those of the paper's grid with the
-# lowest final loss (mean of the last five measurements after 40 s) on data of another
-# seed; γ and M are the paper's.
-COMPARED = {"SGD": ("plain", 5e-3), "SCott": ("scott", 1e-2)}
-GAMMA = 0.125
-BATCH_SIZE = 1
-STEPS_PER_EPOCH = 1000  # between two measurements of the loss over all windows
-SECONDS_BETWEEN_LINES = 5.0  # where there is no terminal for a progress bar
-SECONDS_BETWEEN_UPDATES = 0.2
+#: Trains with a seed; returns columns ``step``, ``seconds`` and ``loss``.
+Train = Callable[[int], pd.DataFrame]
+
+# Step sizes and anchors that `pts-scott tune comparison/var-synthetic-M1` chose on the
+# tuning range of data with this seed's patterns and other noise.
+VAR_OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "SGD": {"method": "plain", "learning_rate": 5e-3},
+    "SCott": {
+        "method": "scott",
+        "learning_rate": 2.5e-2,
+        "anchor_batch_size": 64,
+        "inner_steps": 200,
+        "gamma": None,
+    },
+    "auto": {"method": "auto", "learning_rate": 5e-3},
+}
+MEASURED_WINDOWS = 4096
+POINTS = 40  # of the plotted curves
+SERIES, HOURS = 60, 1000
+COLOURS = ("#0072B2", "#D55E00", "#009E73")  # distinct for colour-blind readers
 
 
 @dataclass(frozen=True)
-class TrainedOptimizer:
-    """The name of an optimizer and the history of its training."""
+class Comparison:
+    """Optimizers on one model and dataset; the first is what the others are held to."""
 
-    name: str
-    history: pd.DataFrame
-
-    @property
-    def curve(self) -> pd.DataFrame:
-        """The rows with a measurement of the loss over all windows."""
-        return self.history.dropna(subset=["val_loss"])
+    title: str
+    loss: str
+    sides: dict[str, Train]
 
 
-class TrainingProgress(pl.Callback):
-    """A progress bar on terminals, and a line every few seconds elsewhere."""
-
-    def __init__(self, name: str, seconds: float) -> None:
-        self._name, self._seconds = name, seconds
-        self._bar = terminal_bar(seconds, " s", leave=True, desc=f"{name:6s}")
-        self._pause = (
-            SECONDS_BETWEEN_LINES if self._bar.disable else SECONDS_BETWEEN_UPDATES
-        )
-        self._shown = 0.0
-
-    def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
-        """Show the time used and the loss of the latest steps."""
-        if module.clock.seconds < self._shown + self._pause:
-            return
-        self._shown = module.clock.seconds
-        loss = float(trainer.callback_metrics.get("train_loss", float("nan")))
-        status = f"step {module.steps:6d}, loss of the latest steps {loss:8.3f}"
-        self._bar.set_postfix_str(status, refresh=False)
-        advance_to(self._bar, self._shown)
-        if self._bar.disable:
-            time = f"{self._shown:5.1f} of {self._seconds:.0f} s"
-            tqdm.write(f"{self._name:6s} {time}, {status}", file=sys.stderr)
-
-    def on_train_end(self, trainer: Any, module: Any) -> None:
-        """Close the bar."""
-        self._bar.close()
-
-    def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
-        """Close the bar, so that the error has its own line."""
-        self._bar.close()
-
-
-def train(name: str, windows: WindowIndex, seconds: float, seed: int) -> TrainedOptimizer:
-    """Train the VAR model with one optimizer, from the same initial weights for all."""
-    method, learning_rate = COMPARED[name]
-    trainer = ScottTrainer(
-        method=method,
-        optimizer="sgd",
-        learning_rate=learning_rate,
-        stratifier=synthetic_stratifier(),
-        batch_size=BATCH_SIZE,
-        gamma=GAMMA,
-        epochs=None,
-        num_batches_per_epoch=STEPS_PER_EPOCH,
-        time_budget=seconds,
-        output="last",
-        clip_gradient=None,
-        seed=seed,
-        trainer_kwargs={
-            "enable_progress_bar": False,
-            "callbacks": [TrainingProgress(name, seconds)],
+def paper_comparison(seconds: float, repetitions: int) -> Comparison:
+    """Return SGD, SCott and auto for a VAR model on the paper's synthetic data."""
+    windows = synthetic_windows(repetitions)
+    return Comparison(
+        title="VAR on the paper's synthetic data, M = 1",
+        loss="scaled mean squared error",
+        sides={
+            name: _var_side(windows, seconds, settings)
+            for name, settings in VAR_OPTIMIZERS.items()
         },
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        network = VARNetwork(CONTEXT_LENGTH, PREDICTION_LENGTH)
-    trainer.fit(network, windows, validation_windows=windows)
-    return TrainedOptimizer(name, trainer.history)
 
 
-def table(results: list[TrainedOptimizer]) -> pd.DataFrame:
-    """Return the final losses and the cost of each optimizer."""
-    rows = []
-    for result in results:
-        last, curve = result.history.iloc[-1], result.curve
-        rows.append(
-            {
-                "optimizer": result.name,
-                "final loss": curve["val_loss"].iloc[-1],
-                "mean of the last 5": curve["val_loss"].tail(5).mean(),
-                "gradients": int(last["gradients"]),
-                "seconds": round(last["seconds"], 1),
-                "steps": int(last["step"]),
-                "anchors": int(last["anchors"]),
-            }
+def _var_side(windows: WindowIndex, seconds: float, settings: dict[str, Any]) -> Train:
+    def train(seed: int) -> pd.DataFrame:
+        curve = LossCurve(windows)
+        trainer = _trainer(
+            seconds,
+            seed,
+            curve,
+            optimizer="sgd",
+            batch_size=1,
+            clip_gradient=None,
+            stratifier=synthetic_stratifier(),
+            **settings,
         )
-    return pd.DataFrame(rows).set_index("optimizer").round(3)
+        with isolated_rng(seed, torch.device("cpu")):
+            network = VARNetwork(CONTEXT_LENGTH, PREDICTION_LENGTH)
+        trainer.fit(network, windows)
+        return pd.DataFrame(curve.points)
+
+    return train
 
 
-def plot(results: list[TrainedOptimizer], path: Path) -> None:
-    """Plot the loss over all windows against seconds and against gradients."""
-    import matplotlib
+def mixed_comparison(seconds: float) -> Comparison:
+    """Return the library's loop, plain and auto for SimpleFeedForward on mixed series."""
+    data = mixed_series()
+    name = next(n for n in library_estimators() if n.endswith(".SimpleFeedForward"))
+    estimator = library_estimators()[name]
+    lengths = {
+        "context_length": 72,
+        "prediction_length": 24,
+        **({"freq": data.freq} if backend.NAME == "pytorchts" else {}),
+    }
+    windows = with_scott(estimator)(**lengths).create_windows(data.dataset())
+    sides: dict[str, Train] = {}
+    if backend.NAME == "gluonts":
+        sides["GluonTS' own trainer"] = _library_side(
+            estimator, lengths, data, windows, seconds
+        )
+    for method in ("plain", "auto"):
+        sides[f"ScottTrainer, {method}"] = _estimator_side(
+            estimator, lengths, windows, seconds, method
+        )
+    return Comparison(
+        title="SimpleFeedForward on mixed series, M = 32",
+        loss="negative log-likelihood",
+        sides=sides,
+    )
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
 
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
-    for axis, column, label in (
-        (axes[0], "seconds", "training time (s)"),
-        (axes[1], "gradients", "gradients computed"),
-    ):
-        for result, colour in zip(results, ("tab:orange", "tab:blue"), strict=True):
-            curve = result.curve
-            axis.plot(curve[column], curve["val_loss"], color=colour, label=result.name)
-        axis.set_xlabel(label)
-        axis.set_yscale("log")
-        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.yaxis.set_major_formatter(ScalarFormatter())
-        axis.yaxis.set_minor_locator(NullLocator())
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("scaled mean squared error\nover all windows")
-    axes[0].legend(frameon=False)
-    figure.suptitle("VAR on the paper's synthetic data, M = 1")
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+def mixed_series(seed: int = 0) -> SeriesData:
+    """Return hourly series; their levels and noise differ by orders of magnitude."""
+    rng = np.random.default_rng(seed)
+    times = pd.date_range("2024-01-01", periods=HOURS, freq="h")
+    day = np.sin(2 * np.pi * np.arange(HOURS) / 24)
+    series = {}
+    for number in range(SERIES):
+        level, noise = 10 ** rng.uniform(0, 4), 10 ** rng.uniform(-2, 0)
+        wave = 1 + rng.uniform(0, 0.5) * np.roll(day, rng.integers(24))
+        series[str(number)] = level * wave * np.exp(noise * rng.standard_normal(HOURS))
+    return load(pd.DataFrame(series, index=times))
+
+
+def _library_side(
+    estimator: type,
+    lengths: dict[str, Any],
+    data: SeriesData,
+    windows: Any,
+    seconds: float,
+) -> Train:
+    numbers = evenly_spaced(len(windows), MEASURED_WINDOWS)
+
+    def train(seed: int) -> pd.DataFrame:
+        curve = LibraryCurve({"loss": (windows, numbers)}, POINTS, seconds=seconds)
+        endless = {"trainer_kwargs": {"max_epochs": -1}}  # the curve ends the run
+        with isolated_rng(seed, torch.device("cpu")):
+            return train_with_library(
+                estimator(**lengths, **endless), data.dataset(), curve
+            )
+
+    return train
+
+
+def _estimator_side(
+    estimator: type, lengths: dict[str, Any], windows: Any, seconds: float, method: str
+) -> Train:
+    def train(seed: int) -> pd.DataFrame:
+        curve = LossCurve(windows)
+        trainer = _trainer(seconds, seed, curve, method=method)
+        with_scott(estimator)(**lengths, trainer=trainer).train_windows(windows)
+        return pd.DataFrame(curve.points)
+
+    return train
+
+
+class LossCurve(Measurements):
+    """A callback that measures the loss over evenly spaced windows."""
+
+    def __init__(self, windows: WindowIndex) -> None:
+        super().__init__(POINTS)
+        self._windows = windows
+        self._numbers = evenly_spaced(len(windows), MEASURED_WINDOWS)
+        self.points: list[dict[str, float]] = []
+
+    def measure(self, trainer: pl.Trainer, module: OuterLoopModule) -> None:
+        """Add a point."""
+        loss = float(evaluate(module.losses, self._windows, self._numbers))
+        point = {"step": module.steps, "seconds": module.clock.seconds, "loss": loss}
+        self.points.append(point)
+
+
+def _trainer(
+    seconds: float, seed: int, curve: LossCurve, **settings: Any
+) -> ScottTrainer:
+    return ScottTrainer(
+        epochs=None,
+        time_budget=seconds,
+        output="last",
+        compile=True,
+        threads=1,
+        seed=seed,
+        trainer_kwargs={"enable_progress_bar": False, "callbacks": [curve]},
+        **settings,
+    )
+
+
+# -- runs -------------------------------------------------------------------------------
+
+
+def run(
+    comparisons: list[Comparison], seeds: int, say: Callable[[str], None]
+) -> pd.DataFrame:
+    """Train every side with every seed, seeds in turn, and return all curves."""
+    curves = []
+    total = seeds * sum(len(comparison.sides) for comparison in comparisons)
+    with terminal_bar(total, " runs", unit_scale=False) as bar:
+        for comparison in comparisons:
+            for seed in range(seeds):
+                for name, train in comparison.sides.items():
+                    bar.set_description_str(f"{name}, seed {seed}")
+                    curve = train(seed)
+                    last = curve.iloc[-1]
+                    say(
+                        f"{name}, seed {seed}: loss {last['loss']:.4g} after "
+                        f"{int(last['step']):,} steps in {last['seconds']:.1f} s"
+                    )
+                    curve.insert(0, "comparison", comparison.title)
+                    curve.insert(1, "side", name)
+                    curve.insert(2, "seed", seed)
+                    curves.append(curve)
+                    bar.update()
+    return pd.concat(curves, ignore_index=True)
+
+
+def on_a_grid(curves: pd.DataFrame, seconds: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return times, and the loss of each seed at these times, one row per seed.
+
+    Parameters
+    ----------
+    curves
+        Those of one side of a comparison.
+    seconds
+        The training time.
+    """
+    begin = curves.groupby("seed")["seconds"].min().max()
+    grid = np.linspace(begin, seconds, POINTS)
+    rows = [np.interp(grid, c["seconds"], c["loss"]) for _, c in curves.groupby("seed")]
+    return grid, np.stack(rows)
+
+
+def conclude(comparison: Comparison, curves: pd.DataFrame, seconds: float) -> list[str]:
+    """Return a sentence for each side but the first, which follows from the losses."""
+    own = curves[curves["comparison"] == comparison.title]
+    found = {name: on_a_grid(c, seconds) for name, c in own.groupby("side")}
+    first, *others = comparison.sides
+    _, plain = found[first]
+    goal = plain[:, -1].mean()
+    sentences = []
+    for name in others:
+        grid, losses = found[name]
+        lower = int((losses[:, -1] < plain[:, -1]).sum())
+        mean = losses.mean(axis=0)
+        reached = np.flatnonzero(mean <= goal)
+        time = (
+            f"It reached that loss after {grid[reached[0]] / seconds:.0%} of the time"
+            if len(reached)
+            else "It did not reach that loss"
+        )
+        sentences.append(
+            f"{name} ended at {mean[-1]:.4g}, {first} at {goal:.4g}: lower with {lower} "
+            f"of {len(losses)} seeds. {time}."
+        )
+    return sentences
+
+
+def plot(comparisons: list[Comparison], curves: pd.DataFrame, seconds: float) -> Figure:
+    """Plot the mean loss against training time, with a band from lowest to highest."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    panels = figure.subplots(1, len(comparisons), squeeze=False)[0]
+    for axes, comparison in zip(panels, comparisons, strict=True):
+        own = curves[curves["comparison"] == comparison.title]
+        for name, colour in zip(comparison.sides, COLOURS):
+            grid, losses = on_a_grid(own[own["side"] == name], seconds)
+            axes.plot(grid, losses.mean(axis=0), color=colour, label=name)
+            low, high = losses.min(axis=0), losses.max(axis=0)
+            axes.fill_between(grid, low, high, color=colour, alpha=0.15, linewidth=0)
+        if own["loss"].min() > 0:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter(ScalarFormatter())
+            axes.yaxis.set_minor_locator(NullLocator())
+        axes.set_title(comparison.title, fontsize="medium")
+        axes.set_xlabel("training time (s)")
+        axes.set_ylabel(comparison.loss)
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False)
+    return figure
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the comparison and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m pts_scott.demo", description=__doc__)
-    parser.add_argument(
-        "--seconds", type=float, default=30.0, help="training time per optimizer"
+    """Run the comparisons and return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pts_scott.demo",
+        description=(__doc__ or "").splitlines()[0],
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="seed of data, initial weights and draws"
+        "--seconds", type=float, default=4.0, help="training time of each run"
     )
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each optimizer")
     parser.add_argument(
-        "--repetitions", type=int, default=2000, help="repetitions of the patterns"
+        "--repetitions", type=int, default=2000, help="of the paper's patterns"
     )
     parser.add_argument(
         "--output", type=Path, default=Path("results/demo"), help="folder of the results"
@@ -183,23 +333,28 @@ def main(arguments: list[str] | None = None) -> int:
     silence_lightning()
     warnings.filterwarnings("ignore", category=FutureWarning)
     try:
-        if not 0 < options.seconds < float("inf"):
-            raise ArgumentError(f"--seconds {options.seconds}: expected more than 0.")
+        seconds = real_number("seconds", options.seconds, exclusive=True)
+        whole_number("seeds", options.seeds)
         options.output.mkdir(parents=True, exist_ok=True)
-        windows = synthetic_windows(options.repetitions, options.seed)
-        print(synthetic_stratifier().stratify(windows))
-        results = [
-            train(name, windows, options.seconds, options.seed) for name in COMPARED
+        comparisons = [
+            paper_comparison(seconds, options.repetitions),
+            mixed_comparison(seconds),
         ]
-        for result in results:
-            path = options.output / f"{result.name.lower()}.csv"
-            result.history.to_csv(path, index=False)
-        plot(results, options.output / "loss.png")
+        curves = run(comparisons, options.seeds, _say)
+        curves.to_csv(options.output / "curves.csv", index=False)
+        save_figure(plot(comparisons, curves, seconds), options.output / "loss.png")
     except (ScottError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(f"\n{table(results).to_string()}\n\nplot and histories: {options.output}/")
+    for comparison in comparisons:
+        print(f"\n{comparison.title}, {seconds:g} s of training, without compilation:")
+        print("\n".join(f"  {s}" for s in conclude(comparison, curves, seconds)))
+    print(f"\nplot and curves: {options.output}/")
     return 0
+
+
+def _say(line: str) -> None:
+    tqdm.write(line, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,30 +1,89 @@
-"""The demo: SCott against SGD, a table, a plot."""
+"""The demo: two comparisons, sentences that follow from the losses, a plot."""
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
+import pytest
 
 from pts_scott import demo
+from pts_scott.backends import backend
 
 
-def test_demo_prints_a_table_and_writes_plot_and_histories(tmp_path, capsys):
-    options = ["--seconds", "1", "--repetitions", "30", "--output", str(tmp_path / "out")]
-    assert demo.main(options) == 0
-    printed = capsys.readouterr().out
-    assert "16 strata" in printed
-    for word in ("SGD", "SCott", "gradients", "seconds", "steps"):
-        assert word in printed
+def test_demo_trains_all_sides_and_writes_plot_and_curves(tmp_path, capsys):
+    options = ["--seconds", "0.5", "--seeds", "2", "--repetitions", "30"]
+    assert demo.main([*options, "--output", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr()
+    curves = pd.read_csv(tmp_path / "out" / "curves.csv")
+    sides = ["SGD", "SCott", "auto", "ScottTrainer, plain", "ScottTrainer, auto"]
+    if backend.NAME == "gluonts":
+        sides.insert(3, "GluonTS' own trainer")
+    assert list(curves["side"].unique()) == sides
+    assert set(curves["seed"]) == {0, 1}
+    ends = curves.groupby(["side", "seed"])["seconds"].max()
+    assert ends.between(0.5, 5.0).all()
+    for side in sides:
+        assert f"{side}, seed 1: loss" in printed.err
+    assert printed.out.count("lower with") == len(sides) - 2
     assert (tmp_path / "out" / "loss.png").stat().st_size > 10_000
-    for name in ("sgd", "scott"):
-        history = pd.read_csv(tmp_path / "out" / f"{name}.csv")
-        assert 0.8 < history["seconds"].iloc[-1] < 2.0
 
 
-def test_invalid_input_prints_an_error_and_returns_1(tmp_path, capsys):
-    assert demo.main(["--seconds", "0"]) == 1
-    assert "--seconds" in capsys.readouterr().err
-    assert demo.main(["--seconds", "1", "--repetitions", "0"]) == 1
-    assert "repetitions=0" in capsys.readouterr().err
+def hand_made(values: dict[str, list[list[float]]]):
+    """Return a comparison with the losses of each seed at seconds 0 to 4."""
+    comparison = demo.Comparison("title", "loss", dict.fromkeys(values, pd.DataFrame))
+    rows = [
+        {"comparison": "title", "side": side, "seed": seed, "seconds": t, "loss": loss}
+        for side, seeds in values.items()
+        for seed, losses in enumerate(seeds)
+        for t, loss in enumerate(losses)
+    ]
+    return comparison, pd.DataFrame(rows)
+
+
+def test_sentences_follow_from_the_losses():
+    comparison, curves = hand_made(
+        {
+            "plain": [[10, 8, 6, 5, 4], [10, 8, 6, 5, 4]],
+            "better": [[10, 4, 3, 2, 1], [10, 4, 3, 2, 1]],
+            "worse": [[10, 9, 9, 9, 9], [10, 9, 9, 9, 3]],
+        }
+    )
+    better, worse = demo.conclude(comparison, curves, 4.0)
+    assert "better ended at 1, plain at 4: lower with 2 of 2 seeds" in better
+    assert "after 26% of the time" in better  # the first of 40 times from second 1 on
+    assert "worse ended at 6, plain at 4: lower with 1 of 2 seeds" in worse
+    assert "did not reach that loss" in worse
+
+
+def test_curves_of_seeds_are_compared_at_the_same_times():
+    _, curves = hand_made({"a": [[10, 8, 6, 4, 2], [20, 18, 16, 14, 12]]})
+    curves["seconds"] += np.where(curves["seed"] == 1, 0.5, 0.0)  # at other times
+    grid, losses = demo.on_a_grid(curves, 4.0)
+    assert grid[0] == 0.5  # all seeds have been measured by then
+    np.testing.assert_allclose(losses[0], 10 - 2 * grid)
+    np.testing.assert_allclose(losses[1], 21 - 2 * grid)
+
+
+def test_mixed_series_differ_in_level_and_noise():
+    targets = demo.mixed_series().targets
+    levels = np.array([target.mean() for target in targets])
+    # Changes from hour to hour, relative to the level.
+    noise = np.array([np.diff(np.log(target)).std() for target in targets])
+    assert levels.max() / levels.min() > 1000
+    assert noise.max() / noise.min() > 10
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--seconds", "0"], "seconds=0"),
+        (["--seeds", "0"], "seeds=0"),
+        (["--repetitions", "0"], "repetitions=0"),
+    ],
+)
+def test_invalid_input_prints_an_error_and_returns_1(options, message, tmp_path, capsys):
+    assert demo.main([*options, "--output", str(tmp_path)]) == 1
+    assert message in capsys.readouterr().err
 
 
 def test_unwritable_folder_is_reported_before_training(tmp_path, capsys):

@@ -20,12 +20,12 @@ PAGES = [page for folder in FOLDERS for page in sorted(ROOT.glob(f"{folder}/*.md
 def test_the_examples_work(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = run_examples(README)
-    assert len(examples(README)) == 13
+    assert len(examples(README)) == 5
     assert names["metrics"]["MASE"] < 1.5
-    assert names["forecast"].mean.shape == (24,)
     printed = capsys.readouterr().out
-    assert "train_loss" in printed
-    assert "Mon, 2024Q1" in printed
+    assert "From step 0" in printed  # the trainer's report
+    assert "timestamp" in printed  # forecasts as a frame
+    assert "noise scale" in printed  # the diagnosis
 
 
 WITH_EXAMPLES = [page for page in PAGES if page != README and examples(page)]
@@ -66,8 +66,10 @@ def test_pictures_linked_files_and_headings_exist(page):
     assert missing == []
 
 
-def test_the_readme_links_to_other_pages():
-    assert re.findall(r"\]\((docs/[^)]+)\)", README.read_text())
+def test_the_readme_is_short_and_links_to_other_pages():
+    text = README.read_text()
+    assert len(text.splitlines()) < 200
+    assert re.findall(r"\]\((docs/[^)]+)\)", text)
 
 
 def test_the_page_of_methods_lists_each_once():

@@ -12,7 +12,7 @@ _PACKAGE = Path(__file__).parent.parent
 _FOLDERS = (_PACKAGE / "configs", _PACKAGE.parent / "configs")
 SUFFIX = ".yaml"
 #: Folders of whole configs; the others hold their parts.
-SETTINGS = ("library", "paper", "sampling", "small-cpu")
+SETTINGS = ("comparison", "library", "paper", "sampling", "small-cpu")
 
 
 def shipped_configs() -> dict[str, Path]:

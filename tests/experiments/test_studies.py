@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+import pandas as pd
 import pytest
 from helpers.experiments import ignore
 
-from pts_scott.errors import ScottError
+from pts_scott.errors import ConfigError, ScottError
 from pts_scott.experiments.config import LEARNING_RATES
 from pts_scott.experiments.config_files import load_experiment
 from pts_scott.experiments.folders import make_folders
@@ -17,6 +18,7 @@ from pts_scott.experiments.studies import (
     sqlite_url,
     stages,
     trials_table,
+    with_values,
 )
 from pts_scott.experiments.tune import tune
 
@@ -39,6 +41,47 @@ def test_betas_are_searched_if_a_grid_is_given(small_config):
         "beta_1": [0.9, 0.99, 0.999],
         "beta_2": [0.9, 0.99, 0.999],
     }
+
+
+def test_an_optimizer_may_have_grids_of_its_own(small_config):
+    experiment = load_experiment(small_config, ["--tune.search", "coordinate"])
+    experiment.tune.own = {
+        "S-Adam": {"gamma": [], "anchor_batch_size": [4, 16], "inner_steps": [50.0]}
+    }
+    first, anchors = stages(experiment, "S-Adam")
+    assert first == {"learning_rate": experiment.tune.learning_rate}
+    assert anchors == {"anchor_batch_size": [4, 16], "inner_steps": [50.0]}
+    assert len(stages(experiment, "SGD")) == 1
+    start = experiment.optimizers["S-Adam"]
+    tried = with_values(start, {"anchor_batch_size": 16.0, "inner_steps": 50.0})
+    assert (tried.anchor_batch_size, tried.inner_steps) == (16, 50)
+    assert isinstance(tried.anchor_batch_size, int)
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ("{S-Adm: {gamma: [0.1]}}", "no such optimizer. Did you mean 'S-Adam'"),
+        ("{S-Adam: {gama: [0.1]}}", "'gama', which is not tuned for it.*'gamma'"),
+        ("{SGD: {inner_steps: [10]}}", "'inner_steps', which is not tuned for it"),
+        ("{S-Adam: {inner_steps: [0]}}", "inner_steps=0: expected a whole number"),
+    ],
+)
+def test_mistakes_in_own_grids_are_told(small_config, own, message):
+    with pytest.raises(ConfigError, match=message):
+        load_experiment(small_config, ["--tune.own", own])
+
+
+def test_anchors_are_tuned_and_written(small_config, tmp_path):
+    own = "{S-Adam: {gamma: [], anchor_batch_size: [2, 4]}}"
+    options = ["--tune.own", own, "--tune.learning_rate", "[0.01]"]
+    experiment = load_experiment(small_config, options)
+    best = load_experiment(
+        tune(experiment, tmp_path / "out", only=["S-Adam"], say=ignore)
+    )
+    assert best.optimizers["S-Adam"].anchor_batch_size in (2, 4)
+    trials = pd.read_csv(tmp_path / "out" / "small" / "trials.csv")
+    assert sorted(trials["anchor_batch_size"].dropna()) == [2, 4]
 
 
 @pytest.mark.parametrize("name", ["a?b", "a%20b", "a#b", "a@b:c"])

@@ -1,0 +1,274 @@
+"""Compare with the library's own training: when its final loss is reached.
+
+    python benchmarks/equal_time.py [SETTING ...] [--seeds 3] [--output benchmark-results]
+
+The library trains as its users would: its own loop and defaults, 100 epochs of 50 steps
+with M = 32, GluonTS also with ``cache_data=True``. `ScottTrainer` trains the same network
+on the same data for as many seconds, with its defaults and compiled steps, plain and
+auto. Losses are measured over the same windows of the training and of the test range,
+with the clock stopped. Compilation counts: it is added to the seconds of every point.
+
+Runs are interleaved over seeds, on one thread. Finished runs are kept in a CSV file, and
+the command goes on where it was interrupted. The backend is the one that is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import logging
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import pandas as pd
+import torch
+from tables import markdown
+
+from pts_scott._utils.rng import isolated_rng
+from pts_scott.backends import backend
+from pts_scott.engine.losses import Losses, evaluate
+from pts_scott.experiments.config import Experiment
+from pts_scott.experiments.config_files import parse_tree
+from pts_scott.experiments.curve import select_windows
+from pts_scott.experiments.library_loop import LibraryCurve, Parts, train_with_library
+from pts_scott.experiments.lightning_control import silence_lightning
+from pts_scott.experiments.run import perform, warm_up
+from pts_scott.experiments.setting import Setting
+
+LIBRARY = {"gluonts": "GluonTS", "pytorchts": "PyTorchTS"}[backend.NAME]
+PREFIX = {"gluonts": "gluonts", "pytorchts": "pts"}[backend.NAME]
+HOURLY = {"context_length": 72, "prediction_length": 24}
+MODELS: dict[str, dict[str, Any]] = {
+    "SimpleFeedForward": {
+        "gluonts": {"hidden_dimensions": [80] * 4},
+        "pytorchts": {"num_hidden_dimensions": [80] * 4},
+    },
+    "DeepAR": {"gluonts": {}, "pytorchts": {}},
+}
+DATA = ("electricity-321x840", "traffic-21x17544")
+SETTINGS = tuple(f"{model}/{data}" for model in MODELS for data in DATA)
+SIZE, EPOCHS, BATCHES = 32, 100, 50
+EVALUATIONS = 50
+WINDOWS = 2048  # over which a loss is measured
+
+
+def experiment_of(name: str, seconds: float) -> Experiment:
+    """Return a setting with our optimizers, for a number of seconds."""
+    model, _, data = name.partition("/")
+    tree = {
+        "data": {"name": data, **HOURLY, "constant": "drop"},
+        "model": {
+            "name": f"{PREFIX}.{model}",
+            "arguments": MODELS[model][backend.NAME],
+        },
+        "optimizers": {
+            side: {"method": side, "optimizer": "adam", "clip_gradient": 10.0}
+            for side in ("plain", "auto")
+        },
+        "batch_size": SIZE,
+        "time_budget": seconds,
+        "evaluations": EVALUATIONS,
+        "curve_windows": WINDOWS,
+        "evaluation_windows": WINDOWS,
+        "backtest_samples": 0,
+        "compile": True,
+        "device": "cpu",
+        "threads": 1,
+    }
+    return parse_tree(tree, name)
+
+
+def library_curve(setting: Setting, seed: int, **options: Any) -> pd.DataFrame:
+    """Train with the library's own loop, and return its losses along the way."""
+    parts = {
+        loss: (windows, select_windows(windows, WINDOWS))
+        for loss, windows in (
+            ("train_loss", setting.training),
+            ("test_loss", setting.held_out),
+        )
+    }
+    ours = setting.estimator("plain", seed)
+    arguments = copy.deepcopy(ours.arguments)
+    dataset = setting.split.train.dataset()
+    with isolated_rng(seed, torch.device("cpu")):
+        if backend.NAME == "gluonts":
+            estimator = ours.library_estimator(
+                **arguments,
+                batch_size=SIZE,
+                num_batches_per_epoch=BATCHES,
+                trainer_kwargs={"max_epochs": EPOCHS},
+            )
+            curve = LibraryCurve(parts, EVALUATIONS, steps=EPOCHS * BATCHES)
+            return train_with_library(estimator, dataset, curve, **options)
+        trainer = watched_trainer(parts)
+        estimator = ours.library_estimator(**arguments, trainer=trainer)
+        estimator.train(dataset, prefetch_factor=None)
+        return pd.DataFrame(trainer.points)
+
+
+def watched_trainer(parts: Parts) -> Any:
+    """Return PyTorchTS' own trainer, which measures before it asks for a batch."""
+    import pts
+
+    from pts_scott.backends.pytorchts.losses import PyTorchTSLosses
+
+    class Watched(pts.Trainer):  # type: ignore[misc]
+        def __call__(self, net: Any, train_iter: Any, *others: Any) -> None:
+            self.points: list[dict[str, float]] = []
+            self._step, self._began = 0, time.perf_counter()
+            self._measured = Losses(PyTorchTSLosses(copy.deepcopy(net)), fields)
+            super().__call__(net, Batches(self, net, train_iter), *others)
+            self.look(net)
+
+        def look(self, net: Any) -> None:
+            """Measure if it is time."""
+            spent = time.perf_counter() - self._began
+            if self._step * EVALUATIONS >= len(self.points) * EPOCHS * BATCHES:
+                self._measured.network.wrapped.load_state_dict(net.state_dict())
+                point = {"step": self._step, "seconds": spent}
+                for name, (windows, numbers) in parts.items():
+                    point[name] = float(evaluate(self._measured, windows, numbers))
+                self.points.append(point)
+                self._began = time.perf_counter() - spent
+            self._step += 1
+
+    class Batches:
+        """The library's batches, with a look at the network before each of them."""
+
+        def __init__(self, trainer: Watched, net: Any, batches: Any) -> None:
+            self._trainer, self._net, self._batches = trainer, net, batches
+
+        def __iter__(self) -> Iterator[Any]:
+            for batch in self._batches:
+                self._trainer.look(self._net)
+                yield batch
+
+    fields = next(iter(parts.values()))[0].fields
+    return Watched(
+        epochs=EPOCHS, batch_size=SIZE, num_batches_per_epoch=BATCHES, device="cpu"
+    )
+
+
+def own_curve(setting: Setting, method: str, seed: int) -> pd.DataFrame:
+    """Train with `ScottTrainer`, and return its losses; compilation counts."""
+    run = perform(setting, method, seed)
+    if run.record["compile_fallback"]:
+        raise RuntimeError(run.record["compile_fallback"])
+    curve = run.curve.assign(compile_seconds=run.record["compile_seconds"])
+    curve["seconds"] += curve["compile_seconds"]
+    return curve
+
+
+# -- the table --------------------------------------------------------------------------
+
+
+def reached(curve: pd.DataFrame, loss: str, goal: float) -> float:
+    """Return the seconds at which a curve first is at a goal or below; NaN if never."""
+    below = curve[curve[loss] <= goal]
+    return float(below["seconds"].iloc[0]) if len(below) else np.nan
+
+
+def summarise(curves: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return a row per setting and side: means over seeds, and times to the goal.
+
+    The goal of a seed is the final loss of the library without cache.
+    """
+    rows = []
+    for name, whole in curves.groupby("setting", sort=False):
+        library = whole[whole["side"] == LIBRARY]
+        for side, own in whole.groupby("side", sort=False):
+            row: dict[str, Any] = {"setting": name, "side": side}
+            for loss in ("train_loss", "test_loss"):
+                ends, times, totals = [], [], []
+                for seed, run in own.groupby("seed"):
+                    theirs = library[library["seed"] == seed]
+                    total, goal = theirs["seconds"].iloc[-1], theirs[loss].iloc[-1]
+                    ends.append(np.interp(total, run["seconds"], run[loss]))
+                    times.append(reached(run, loss, goal))
+                    totals.append(total)
+                row["library, s"] = np.mean(totals)
+                row[loss] = np.mean(ends)
+                row[f"{loss}: sd"] = np.std(ends, ddof=1) if len(ends) > 1 else np.nan
+                # A seed that never gets there makes the mean NaN: it is not left out.
+                row[f"{loss}: reached, s"] = np.mean(times)
+                row[f"{loss}: times faster"] = np.mean(totals) / np.mean(times)
+            row["compilation, s"] = own.groupby("seed")["compile_seconds"].max().mean()
+            row["steps"] = own.groupby("seed")["step"].max().mean()
+            rows.append(row)
+    return rows
+
+
+COLUMNS = {
+    "setting": "{}",
+    "side": "{}",
+    "library, s": "{:.0f}",
+    "steps": "{:,.0f}",
+    "train_loss": "{:.3f}",
+    "test_loss": "{:.3f}",
+    "train_loss: reached, s": "{:.1f}",
+    "train_loss: times faster": "{:.1f} ×",
+    "test_loss: reached, s": "{:.1f}",
+    "test_loss: times faster": "{:.1f} ×",
+    "compilation, s": "{:.1f}",
+}
+
+
+def main() -> None:
+    """Train what is missing, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("settings", nargs="*", default=list(SETTINGS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--output", type=Path, default=Path("benchmark-results"))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    silence_lightning()
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    options.output.mkdir(exist_ok=True)
+    path = options.output / f"equal_time-{backend.NAME}.csv"
+    done = pd.read_csv(path) if path.exists() else pd.DataFrame()
+    sides: dict[str, dict[str, Any]] = {LIBRARY: {}}
+    if backend.NAME == "gluonts":
+        sides["GluonTS, cache_data"] = {"cache_data": True}
+    for name in options.settings:
+        first = Setting(experiment_of(name, 1.0))
+        warm_up(first, "plain")
+        for seed in range(options.seeds):
+            for side in (*sides, "ScottTrainer, plain", "ScottTrainer, auto"):
+                if (
+                    len(done)
+                    and (done[["setting", "side", "seed"]] == (name, side, seed))
+                    .all(axis=1)
+                    .any()
+                ):
+                    continue
+                if side in sides:
+                    curve = library_curve(first, seed, **sides[side])
+                else:
+                    theirs = done.query("setting == @name and side == @LIBRARY")
+                    seconds = theirs.query("seed == @seed")["seconds"].max()
+                    setting = first.varied(experiment_of(name, float(seconds)))
+                    curve = own_curve(setting, side.partition(", ")[2], seed)
+                curve = curve.assign(setting=name, side=side, seed=seed)
+                done = pd.concat([done, curve], ignore_index=True)
+                done.to_csv(path, index=False)
+                last = curve.iloc[-1]
+                print(
+                    f"{name}, {side}, seed {seed}: {last['seconds']:.1f} s, "
+                    f"{int(last['step'])} steps, test loss {last['test_loss']:.4f}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+    print(markdown(summarise(done), COLUMNS))
+
+
+if __name__ == "__main__":
+    main()
