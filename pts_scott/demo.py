@@ -296,9 +296,10 @@ def plot(comparisons: list[Comparison], curves: pd.DataFrame, seconds: float) ->
         for name, colour in zip(comparison.sides, COLOURS):
             grid, losses = on_a_grid(own[own["side"] == name], seconds)
             axes.plot(grid, losses.mean(axis=0), color=colour, label=name)
-            low, high = losses.min(axis=0), losses.max(axis=0)
-            axes.fill_between(grid, low, high, color=colour, alpha=0.15, linewidth=0)
-        if own["loss"].min() > 0:
+            band = losses.min(axis=0), losses.max(axis=0)
+            axes.fill_between(grid, *band, color=colour, alpha=0.15, linewidth=0)
+        low, high = own["loss"].min(), own["loss"].max()
+        if low > 0 and high > 10 * low:
             axes.set_yscale("log")
             axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axes.yaxis.set_major_formatter(ScalarFormatter())
