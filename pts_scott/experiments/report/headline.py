@@ -1,0 +1,168 @@
+"""The answer of a benchmark in a few sentences, whichever way its numbers fall."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import pandas as pd
+
+from pts_scott.experiments.report.formatting import format_mean, format_share
+from pts_scott.experiments.report.reach import NOT_REACHED, median_share
+from pts_scott.experiments.report.summary import lowest_rows
+from pts_scott.experiments.report.verdicts import END, ONE_SEED, count_verdicts
+from pts_scott.experiments.report.welch import SIGNIFICANCE_LEVEL
+from pts_scott.experiments.results import LOSS_COLUMNS
+
+MOST_SENTENCES = 3  # about as many comparisons
+# Whom a reader asks about first: the default of the trainer, then the paper's method.
+METHODS = ("auto", "scott", "stratified")
+RULES = ("adam", "sgd")
+
+
+def equal_budget(runs: pd.DataFrame) -> str:
+    """Return what all runs of a setting had in common, e.g. "equal training time"."""
+    same = runs.groupby("setting")[["time_budget", "gradient_budget"]]
+    counts = same.agg(["count", "nunique"])
+    for column, words in (
+        ("time_budget", "equal training time"),
+        ("gradient_budget", "equal gradients"),
+    ):
+        every = counts[column]["count"] == same.size()
+        if len(runs) and (every & (counts[column]["nunique"] == 1)).all():
+            return words
+    return "the end of training"
+
+
+def headline(
+    runs: pd.DataFrame,
+    summary: pd.DataFrame,
+    verdicts: pd.DataFrame,
+    reach: pd.DataFrame,
+) -> list[str]:
+    """Return the answer: verdicts on the most important optimizers, and their speed.
+
+    Parameters
+    ----------
+    runs, summary
+        As returned by ``read_runs`` and ``summarize_runs``.
+    verdicts, reach
+        As returned by ``compute_verdicts`` and ``compute_reach``.
+
+    Returns
+    -------
+    list of str
+        Sentences. Without a pair to compare, they say which loss was lowest.
+    """
+    if not summary["finished"].any():
+        return ["No run has finished yet."]
+    ends = verdicts[verdicts["at"] == END]
+    only_training = _decided(ends, "training") and not _decided(ends, "test")
+    loss = "training" if only_training else "test"
+    plain = reach[["optimizer", "baseline"]].drop_duplicates()
+    plain = plain.rename(columns={"optimizer": "challenger"})
+    own = ends[ends["loss"] == loss].merge(plain, on=["challenger", "baseline"])
+    if own.empty:
+        return _lowest(summary)
+    kinds = summary.drop_duplicates("optimizer").set_index("optimizer")
+
+    def rank(name: str) -> tuple[int, int]:
+        return (
+            _place(METHODS, kinds.loc[name, "method"]),
+            _place(RULES, kinds.loc[name, "rule"]),
+        )
+
+    chosen = sorted(dict.fromkeys(own["challenger"]), key=rank)[:MOST_SENTENCES]
+    opening = f"At {equal_budget(runs)}, by {loss} loss, "
+    test = f" (Welch's test, p < {SIGNIFICANCE_LEVEL:g})".replace(" <", "\u00a0<")
+    sentences = []
+    for challenger in chosen:
+        for _, rows in own[own["challenger"] == challenger].groupby("baseline"):
+            text = _untested(rows) or count_verdicts(rows) + test
+            sentences.append(f"{opening}{text}.")
+            opening = test = ""
+    sentences += [_speed(reach[reach["loss"] == loss], name) for name in chosen]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _decided(verdicts: pd.DataFrame, loss: str) -> bool:
+    return bool(verdicts.loc[verdicts["loss"] == loss, "difference"].notna().any())
+
+
+def _untested(rows: pd.DataFrame) -> str:
+    """Return which means were lower, if single seeds leave nothing to test; else ""."""
+    known = (
+        rows["difference"].notna() & rows["p_value"].isna() & (rows["note"] == ONE_SEED)
+    )
+    if not known.all():
+        return ""
+    challenger, baseline = rows["challenger"].iloc[0], rows["baseline"].iloc[0]
+    lower, settings = int((rows["difference"] < 0).sum()), len(rows)
+    where = f" in {lower} of {settings} settings" if settings > 1 else ""
+    word = "lower" if lower or settings > 1 else "higher"
+    return (
+        f"{challenger} ended {word} than {baseline}{where}, but one seed is too few to "
+        "tell whether by chance"
+    )
+
+
+def _place(order: tuple[str, ...], value: str) -> int:
+    return order.index(value) if value in order else len(order)
+
+
+def _speed(reach: pd.DataFrame, optimizer: str) -> str:
+    """Return a sentence about the time to the plain optimizer's final loss."""
+    rows = reach[(reach["optimizer"] == optimizer) & reach["target"].notna()]
+    if rows.empty:
+        return ""
+    (baseline, *more), settings = rows["baseline"].unique(), len(rows)
+    whose = "the plain optimizer" if more else baseline
+    target = f"{whose}'s final {rows['loss'].iloc[0]} loss"
+    missed = int(rows["seconds_share"].isna().sum())
+    middle = median_share(rows["seconds_share"])
+    if math.isinf(middle):
+        where = f" in {missed} of {settings} settings" if settings > 1 else ""
+        return f"{optimizer} did not reach {target}{where}."
+    count = f" (median of {settings} settings" if settings > 1 else ""
+    if missed:
+        count += f"; {NOT_REACHED} in {missed}"
+    return (
+        f"{optimizer} reached {target} in {format_share(middle)} of the training time "
+        f"of {whose}{count}{')' * bool(count)}."
+    )
+
+
+def _lowest(summary: pd.DataFrame) -> list[str]:
+    """Return which optimizer was lowest, where none has a plain partner."""
+    loss = "test" if summary["test_loss_mean"].notna().any() else "training"
+    column = f"{LOSS_COLUMNS[loss]}_mean"
+    names = summary["optimizer"].unique()
+    settings = [cells for _, cells in summary.groupby("setting", sort=False)]
+    if len(settings) == 1:
+        cells = settings[0].set_index("optimizer")
+        best = [*lowest_rows(cells, column), *cells.index[cells["finished"] > 0]][0]
+        row = cells.loc[best]
+        value = format_mean(row[column], row[f"{LOSS_COLUMNS[loss]}_std"])
+        what = f"a {loss} {row['loss'] or 'loss'} of {value}"
+        if len(names) == 1:
+            return [f"{best} ended at {what}; there is nothing to compare it with."]
+        return [f"{best} had the lowest mean of {len(names)} optimizers, {what}."]
+    if len(names) == 1:
+        ended = f"{names[0]} finished in {len(settings)} settings"
+        return [f"{ended}; there is nothing to compare it with."]
+    winners = pd.Series(
+        [n for c in settings for n in lowest_rows(c.set_index("optimizer"), column)[:1]],
+        dtype=object,
+    )
+    if winners.empty:
+        return ["No optimizer finished all of its seeds in any setting."]
+    counts = [f"{name} in {n}" for name, n in winners.value_counts().items()]
+    return [
+        f"The lowest mean {loss} loss of {len(settings)} settings: {_listed(counts)}. No "
+        "optimizer has a plain one of the same update rule to be compared with."
+    ]
+
+
+def _listed(items: Iterable[str]) -> str:
+    *first, last = items
+    return f"{', '.join(first)} and {last}" if first else last
