@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from pts_scott.experiments.report.figures import sampler_label
+from pts_scott.experiments.report.figures import MOST_BANDS, sampler_label
 
 
 def loss_caption(loss: str, part: str, windows: int | None) -> str:
@@ -15,9 +15,10 @@ def loss_caption(loss: str, part: str, windows: int | None) -> str:
         f"The {loss or 'loss'} on {f'up to {windows} ' if windows else ''}{part} windows "
         "against steps, computed gradients and training time, with one row of panels per "
         "update rule. Lines are means over the seeds, bands one standard deviation to "
-        "each side. The dashed black line is the plain optimizer, and the legend lists "
-        "the lines in the order in which they end, the lowest last. A curve ends where "
-        "the first of its seeds ends."
+        f"each side; of more than {MOST_BANDS} lines, only the plain optimizer's and the "
+        "thick ones have one. The plain optimizer is the dashed line without a colour. "
+        "The legend lists the lines as they end, the lowest last. A curve ends where the "
+        "first of its seeds ends."
     )
 
 

@@ -14,6 +14,7 @@ from pts_scott.experiments.report.verdicts import END, PLACES
 from pts_scott.experiments.report.welch import SIGNIFICANCE_LEVEL, UNDECIDED, VERDICTS
 from pts_scott.experiments.results import LOSS_COLUMNS
 
+EQUAL_TIME = "equal training time"
 TEST = f"Welch's test of the seeds, p < {SIGNIFICANCE_LEVEL:g}"
 REACH_CAPTION = (
     "An optimizer has reached the loss where its mean curve over the seeds, each "
@@ -36,14 +37,15 @@ def count_table(
         What the runs had in common, e.g. "equal training time".
     """
     sizes = dict(zip(summary["setting"], summary["batch_size"]))
-    places = {END: equal, "steps": "equal steps", "gradients": "equal gradients"}
+    end = "equal time" if equal == EQUAL_TIME else "at the end"
+    places = {END: end, "steps": "equal steps", "gradients": "equal gradients"}
     columns = [
-        (at, loss, f"{loss.capitalize()} loss at {places[at]}")
+        (at, loss, f"{loss.capitalize()}, {places[at]}")
         for at in PLACES
         for loss in LOSS_COLUMNS
         if ((verdicts["at"] == at) & (verdicts["loss"] == loss)).any()
     ]
-    shares = {"seconds": "time", "gradients": "gradients"}
+    shares = {"seconds": "Time", "gradients": "Gradients"}
     rows = []
     for size in sorted(set(sizes.values())):
         first = True
@@ -51,7 +53,6 @@ def count_table(
         for (challenger, baseline), pair in same.groupby(
             ["challenger", "baseline"], sort=False
         ):
-            settings = pair["setting"].nunique()
             cells = [
                 _count_cell(pair[(pair["at"] == at) & (pair["loss"] == loss)])
                 for at, loss, _ in columns
@@ -65,19 +66,18 @@ def count_table(
             ]
             cells += [_share_cell(median_share(own[f"{cost}_share"])) for cost in shares]
             labels = [f"M = {size}", challenger, baseline]
-            count = Cell(str(settings), value=settings)
-            rule = "block" if first else ""
-            rows.append(Row([*map(Cell, labels), count, *cells], rule))
+            rows.append(Row([*map(Cell, labels), *cells], "block" if first else ""))
             first = False
     header = (
-        *("M", "Optimizer", "Against", "Settings", *(label for *_, label in columns)),
-        *(f"Share of its {name} to its final test loss" for name in shares.values()),
+        *("M", "Optimizer", "Against", *(label for *_, label in columns)),
+        *(f"{name} to the plain test loss" for name in shares.values()),
     )
     caption = (
-        "Number of settings in which the optimizer was better / tied / worse "
+        "Number of settings in which the loss of the optimizer was better / tied / worse "
         f"({TEST}). At equal steps or gradients, the curves are compared at the largest "
-        "number that every seed of both reached. The shares are medians over the "
-        f"settings. {REACH_CAPTION}"
+        "number that every seed of both reached. The last columns say which share of the "
+        "plain optimizer's training time and gradients is needed to reach its final test "
+        f"loss, as medians over the settings. {REACH_CAPTION}"
     )
     return Table(header, rows, caption, labels=3)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from pts_scott.experiments.report.curves import (
 from pts_scott.experiments.report.line_styles import (
     BLUE,
     VERMILION,
+    is_prominent,
     optimizer_styles,
     sampler_styles,
 )
@@ -45,6 +46,7 @@ AXIS_LABELS = {
     "seconds": "training time (s)",
 }
 SAMPLER_NAMES = {"scott": "SCott", "scsg": "SCSG", "svrg": "SVRG"}
+MOST_BANDS = 5  # of more lines in a panel, only the prominent ones have a band
 TEXT = {"color": INK, "fontsize": 10}
 
 
@@ -223,8 +225,9 @@ def _loss_figure(
     families = [[n for n in names if kinds[n].rule == rule] for rule in rules]
     heights = [max(2.7, 0.6 + 0.22 * len(family)) for family in families]
     figure = _figure(12.0, sum(heights) + 0.4)
-    rows = figure.subfigures(len(families), 1, height_ratios=heights, squeeze=False)
-    for row, rule, family in zip(rows[:, 0], rules, families, strict=True):
+    shape = {"sharey": "row", "squeeze": False, "height_ratios": heights}
+    rows = figure.subplots(len(families), len(AXIS_LABELS), **shape)
+    for panels, rule, family in zip(rows, rules, families, strict=True):
         own = curves[curves["optimizer"].isin(family)]
         means = {
             (name, x): mean_curve(own[own["optimizer"] == name], x, y)
@@ -232,16 +235,16 @@ def _loss_figure(
             for x in AXIS_LABELS
         }
         styles = optimizer_styles({name: kinds[name].method for name in family})
-        _draw_family(row, family, means, styles, notes)
-        row.axes[0].set_ylabel(_escape_math(label), **TEXT)
+        _draw_family(panels, family, means, styles, notes)
+        panels[0].set_ylabel(_escape_math(label), **TEXT)
         if len(families) > 1:
             title = RULE_NAMES.get(rule, rule) or "others"
-            row.axes[0].set_title(title, loc="left", color=INK, weight="bold")
+            panels[0].set_title(title, loc="left", color=INK, weight="bold")
     return figure
 
 
 def _draw_family(
-    part: Any,
+    panels: Sequence[Any],
     names: list[str],
     means: Mapping[tuple[str, str], pd.DataFrame],
     styles: Mapping[str, Mapping[str, Any]],
@@ -249,7 +252,7 @@ def _draw_family(
 ) -> None:
     """Draw the panels of one update rule, and the legend beside them."""
     limits = loss_axis([means[key] for key in means])
-    panels = part.subplots(1, len(AXIS_LABELS), sharey=True)
+    few = len(names) <= MOST_BANDS
     for axes, x in zip(panels, AXIS_LABELS):
         style_axes(axes)
         log_cost = needs_log_cost_axis(
@@ -260,12 +263,13 @@ def _draw_family(
             if log_cost:
                 mean = mean[mean["x"] > 0]  # a log axis has no zero
             note = f" ({notes[name]})" if notes.get(name) else ""
+            # No band where the curve is cut off: it would cover the whole panel.
+            has_band = (mean["mean"] <= limits.top) & (few or is_prominent(styles[name]))
             _draw(
                 axes,
                 mean["x"].to_numpy(),
                 mean["mean"].to_numpy(),
-                # No band where the curve is cut off: it would cover the whole panel.
-                mean["std"].where(mean["mean"] <= limits.top).to_numpy(),
+                mean["std"].where(has_band).to_numpy(),
                 label=_escape_math(name + note),
                 **styles[name],
             )
@@ -274,7 +278,7 @@ def _draw_family(
             axes.set_xscale("log")
         set_ticks(axes.xaxis, *axes.get_xlim(), counts=x != "seconds")
     _set_loss_axis(panels[0], limits)
-    _legend_beside(part, panels[-1])
+    _legend_beside(panels[-1])
 
 
 def _set_loss_axis(axes: Any, limits: LossAxis) -> None:
@@ -285,7 +289,7 @@ def _set_loss_axis(axes: Any, limits: LossAxis) -> None:
     set_ticks(axes.yaxis, *axes.get_ylim())
 
 
-def _legend_beside(part: Any, axes: Any) -> None:
+def _legend_beside(axes: Any) -> None:
     """Add a legend on the right, in the order in which the lines end."""
 
     def final(line: Any) -> float:
@@ -294,10 +298,12 @@ def _legend_beside(part: Any, axes: Any) -> None:
 
     lines = sorted(axes.lines, key=final)
     if lines:
-        part.legend(
+        axes.legend(
             lines,
             [line.get_label() for line in lines],
-            loc="outside right center",
+            loc="center left",
+            bbox_to_anchor=(1.02, 0.5),
+            borderaxespad=0.0,
             frameon=False,
             fontsize=9,
             handlelength=2.6,

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from pts_scott.experiments.report.comparison_tables import EQUAL_TIME
 from pts_scott.experiments.report.formatting import format_mean, format_share
 from pts_scott.experiments.report.reach import NOT_REACHED, median_share
 from pts_scott.experiments.report.summary import lowest_rows
@@ -14,10 +15,9 @@ from pts_scott.experiments.report.verdicts import END, ONE_SEED, count_verdicts
 from pts_scott.experiments.report.welch import SIGNIFICANCE_LEVEL
 from pts_scott.experiments.results import LOSS_COLUMNS
 
-MOST_SENTENCES = 3  # about as many comparisons
+MOST_OPTIMIZERS = 4
 # Whom a reader asks about first: the default of the trainer, then the paper's method.
-METHODS = ("auto", "scott", "stratified")
-RULES = ("adam", "sgd")
+FIRST = (("auto", "adam"), ("auto", "sgd"), ("scott", "sgd"), ("scott", "adam"))
 
 
 def equal_budget(runs: pd.DataFrame) -> str:
@@ -25,7 +25,7 @@ def equal_budget(runs: pd.DataFrame) -> str:
     same = runs.groupby("setting")[["time_budget", "gradient_budget"]]
     counts = same.agg(["count", "nunique"])
     for column, words in (
-        ("time_budget", "equal training time"),
+        ("time_budget", EQUAL_TIME),
         ("gradient_budget", "equal gradients"),
     ):
         every = counts[column]["count"] == same.size()
@@ -66,23 +66,26 @@ def headline(
         return _lowest(summary)
     kinds = summary.drop_duplicates("optimizer").set_index("optimizer")
 
-    def rank(name: str) -> tuple[int, int]:
-        return (
-            _place(METHODS, kinds.loc[name, "method"]),
-            _place(RULES, kinds.loc[name, "rule"]),
-        )
+    def rank(name: str) -> int:
+        kind = (kinds.loc[name, "method"], kinds.loc[name, "rule"])
+        return FIRST.index(kind) if kind in FIRST else len(FIRST)
 
-    chosen = sorted(dict.fromkeys(own["challenger"]), key=rank)[:MOST_SENTENCES]
+    chosen = sorted(dict.fromkeys(own["challenger"]), key=rank)[:MOST_OPTIMIZERS]
     opening = f"At {equal_budget(runs)}, by {loss} loss, "
-    test = f" (Welch's test, p < {SIGNIFICANCE_LEVEL:g})".replace(" <", "\u00a0<")
+    test = f" (Welch's test at p\u00a0<\u00a0{SIGNIFICANCE_LEVEL:g})"
     sentences = []
     for challenger in chosen:
-        for _, rows in own[own["challenger"] == challenger].groupby("baseline"):
+        for baseline, rows in own[own["challenger"] == challenger].groupby("baseline"):
             text = _untested(rows) or count_verdicts(rows) + test
-            sentences.append(f"{opening}{text}.")
+            pair = (reach["optimizer"] == challenger) & (reach["baseline"] == baseline)
+            speed = _speed(reach[pair & (reach["loss"] == loss)])
+            if opening:
+                sentences.append(f"{opening}{text}.")
+                sentences += [f"{challenger} {speed}."] if speed else []
+            else:
+                sentences.append(f"{text}; it {speed}." if speed else f"{text}.")
             opening = test = ""
-    sentences += [_speed(reach[reach["loss"] == loss], name) for name in chosen]
-    return [sentence for sentence in sentences if sentence]
+    return sentences
 
 
 def _decided(verdicts: pd.DataFrame, loss: str) -> bool:
@@ -106,30 +109,23 @@ def _untested(rows: pd.DataFrame) -> str:
     )
 
 
-def _place(order: tuple[str, ...], value: str) -> int:
-    return order.index(value) if value in order else len(order)
-
-
-def _speed(reach: pd.DataFrame, optimizer: str) -> str:
-    """Return a sentence about the time to the plain optimizer's final loss."""
-    rows = reach[(reach["optimizer"] == optimizer) & reach["target"].notna()]
+def _speed(rows: pd.DataFrame) -> str:
+    """Return how soon an optimizer reached its plain partner's final loss."""
+    rows = rows[rows["target"].notna()]
     if rows.empty:
         return ""
-    (baseline, *more), settings = rows["baseline"].unique(), len(rows)
-    whose = "the plain optimizer" if more else baseline
-    target = f"{whose}'s final {rows['loss'].iloc[0]} loss"
+    baseline, settings = rows["baseline"].iloc[0], len(rows)
+    target = f"{baseline}'s final {rows['loss'].iloc[0]} loss"
     missed = int(rows["seconds_share"].isna().sum())
     middle = median_share(rows["seconds_share"])
     if math.isinf(middle):
         where = f" in {missed} of {settings} settings" if settings > 1 else ""
-        return f"{optimizer} did not reach {target}{where}."
-    count = f" (median of {settings} settings" if settings > 1 else ""
-    if missed:
-        count += f"; {NOT_REACHED} in {missed}"
-    return (
-        f"{optimizer} reached {target} in {format_share(middle)} of the training time "
-        f"of {whose}{count}{')' * bool(count)}."
-    )
+        return f"did not reach {target}{where}"
+    text = f"reached {target} in {format_share(middle)} of {baseline}'s training time"
+    if settings > 1:
+        other = f"; {NOT_REACHED} in {missed}" if missed else ""
+        text += f" (median of {settings} settings{other})"
+    return text
 
 
 def _lowest(summary: pd.DataFrame) -> list[str]:

@@ -27,6 +27,7 @@ LOOKS: Mapping[str, Sequence[tuple[str, Any]]] = {
 OTHER_LOOKS = tuple(
     itertools.product((PINK, BROWN, SKY, PURPLE, GREY), (DOTTED, DASHED, DASH_DOTTED))
 )
+WIDTH = 1.5
 HIGHLIGHTED = "auto"  # the default of the trainer has the thickest line
 
 SAMPLER_LINES: Mapping[str, Any] = {"scsg": DOTTED, "stratified": DASH_DOTTED}
@@ -40,9 +41,14 @@ def optimizer_styles(methods: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     for name, method in methods.items():
         own = left.get(method)
         colour, line = own.pop(0) if own else next(others)
-        width = 2.4 if method == HIGHLIGHTED else 1.5
+        width = 2.4 if method == HIGHLIGHTED else WIDTH
         styles[name] = {"color": colour, "linestyle": line, "linewidth": width}
     return styles
+
+
+def is_prominent(style: Mapping[str, Any]) -> bool:
+    """Return whether a line is the plain optimizer's or a highlighted one."""
+    return bool(style["color"] == INK or style["linewidth"] > WIDTH)
 
 
 def sampler_styles(samplers: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
@@ -55,5 +61,5 @@ def sampler_styles(samplers: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
             colours[stratifier] = next(palette)
         line = SAMPLER_LINES.get(sampler, "-")
         colour = colours[stratifier]
-        styles.append({"color": colour, "linestyle": line, "linewidth": 1.5})
+        styles.append({"color": colour, "linestyle": line, "linewidth": WIDTH})
     return styles

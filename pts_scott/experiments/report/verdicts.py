@@ -113,6 +113,9 @@ def count_verdicts(rows: pd.DataFrame, explanation: str = "") -> str:
             return f"{challenger} tied with {baseline}{explanation}{note}"
         return f"{challenger} ended {verdict} than {baseline}{note}"
     better, tied, worse = (count.get(verdict, 0) for verdict in VERDICTS)
+    if tied == len(rows):
+        every = "both" if tied == 2 else f"all {tied}"
+        return f"{challenger} tied with {baseline} in {every} settings{explanation}"
     text = (
         f"{challenger} ended better than {baseline} in {better} of {len(rows)} "
         f"setting{'s' * (len(rows) > 1)}, tied in {tied}{explanation}, worse in {worse}"

@@ -82,7 +82,7 @@ def test_optimizers_of_any_name_are_in_the_row_of_their_recorded_rule():
 
 
 def legend_of(figure, row=0):
-    return [t.get_text() for t in figure.subfigs[row].legends[0].get_texts()]
+    return [t.get_text() for t in figure.axes[3 * row + 2].get_legend().get_texts()]
 
 
 def test_legend_lists_lines_from_the_highest_end_to_the_lowest():
@@ -103,6 +103,19 @@ def test_band_is_one_standard_deviation_to_each_side(drawn):
     fall = 9 * np.exp(-8)
     assert at_the_end.min() == pytest.approx(1.0 + fall)
     assert at_the_end.max() == pytest.approx(1.2 + fall)
+
+
+def test_of_many_lines_only_the_plain_and_the_highlighted_have_a_band():
+    kinds = {"Adam": "plain", "auto": "auto", **{f"s{n}": "stratified" for n in range(4)}}
+    curves = pd.concat(
+        c.assign(rule="adam", method=method)
+        for name, method in kinds.items()
+        for c in falling_curves(name)
+    )
+    axes = figures.training_figure(curves).axes[0]
+    assert (len(axes.lines), len(axes.collections)) == (6, 2)
+    few = curves[curves["optimizer"] != "s3"]
+    assert len(figures.training_figure(few).axes[0].collections) == 5
 
 
 def test_one_seed_has_no_band():

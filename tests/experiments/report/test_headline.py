@@ -44,11 +44,11 @@ def test_headline_counts_settings():
     first, second = headline_of(compared("better", "better", "tied"))
     assert first == (
         "At equal training time, by test loss, auto Adam ended better than Adam in 2 of "
-        "3 settings, tied in 1, worse in 0 (Welch's test, p\u00a0< 0.05)."
+        "3 settings, tied in 1, worse in 0 (Welch's test at p\u00a0<\u00a00.05)."
     )
     # Curves that are the same reach the end together.
     assert second == (
-        "auto Adam reached Adam's final test loss in 100 % of the training time of Adam "
+        "auto Adam reached Adam's final test loss in 100 % of Adam's training time "
         "(median of 3 settings)."
     )
     (first, _) = headline_of(compared("worse", "worse", "tied"))
@@ -66,7 +66,7 @@ def test_headline_counts_settings():
 def test_single_setting_has_no_counts(outcome, words):
     first, second = headline_of(compared(outcome), {"Adam": 2.0})
     opening = "At equal training time, by test loss, "
-    assert first == f"{opening}{words} (Welch's test, p\u00a0< 0.05)."
+    assert first == f"{opening}{words} (Welch's test at p\u00a0<\u00a00.05)."
     assert second.startswith("auto Adam reached Adam's final test loss in ")
     assert "median" not in second
 
@@ -87,10 +87,19 @@ def test_default_of_the_trainer_comes_first_and_a_few_follow():
         *seed_records("auto SGD", LOW, method="auto", rule="sgd"),
     ]
     runs = [{**run, "setting": "one"} for run in runs]
-    names = [sentence.split(" ended")[0] for sentence in headline_of(runs)[:3]]
-    assert names[0].endswith("auto Adam")
-    assert names[1:] == ["auto SGD", "SCott"]
-    assert len(headline_of(runs)) == 6
+    first, speed, *others = headline_of(runs)
+    assert "auto Adam ended better than Adam" in first
+    assert (
+        speed
+        == "auto Adam reached Adam's final test loss in 100 % of Adam's training time."
+    )
+    assert [sentence.split(" ended")[0] for sentence in others] == [
+        *("auto SGD", "SCott", "stratified SGD")
+    ]
+    assert others[1] == (
+        "SCott ended better than SGD; it reached SGD's final test loss in 100 % of SGD's "
+        "training time."
+    )
 
 
 def test_one_seed_is_too_few_for_a_test():

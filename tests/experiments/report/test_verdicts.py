@@ -148,7 +148,8 @@ def test_sentences_state_the_significance_level(monkeypatch):
         *seed_records("SGD", [3.0, 4.0]), *seed_records("SCott", [1.0, 2.0])
     )
     both = pd.concat([runs, runs.assign(setting="another")])
-    assert "tied in 2 (p ≥ 0.05 " in verdict_sentences(compute_verdicts(both))
+    text = verdict_sentences(compute_verdicts(both))
+    assert "SCott tied with SGD in both settings (p ≥ 0.05 in Welch's test)." in text
     monkeypatch.setattr(welch, "SIGNIFICANCE_LEVEL", 0.2)
     assert "tied in 0 (p ≥ 0.2 " in verdict_sentences(compute_verdicts(both))
 
