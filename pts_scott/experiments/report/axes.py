@@ -31,19 +31,20 @@ def style_axes(axes: Any) -> None:
         spine.set_visible(side in ("left", "bottom"))
 
 
-def set_ticks(axis: Axis, low: float, high: float, counts: bool = False) -> None:
+def set_ticks(axis: Axis, limits: tuple[float, float], counts: bool = False) -> None:
     """Give an axis ticks at few round numbers: at 1, 2 and 5 if it is logarithmic.
 
     Parameters
     ----------
     axis
         An x or y axis whose scale is set.
-    low, high
+    limits
         Its limits.
     counts
         Whether thousands and millions are abbreviated.
     """
     if axis.get_scale() == "log":
+        low, high = limits
         wide = low > 0 and math.log10(high / low) > MANY_DECADES
         subs = (1.0,) if wide else (1.0, 2.0, 5.0)
         axis.set_major_locator(LogLocator(subs=subs, numticks=12))

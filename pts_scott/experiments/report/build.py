@@ -156,7 +156,7 @@ class Results:
         if self.verdicts.empty:
             return page.Overview(None, None, [])
         counts, matrix = self._verdict_tables()
-        drawn = []
+        drawn: list[page.FigureImage] = []
         for loss in ("test", "training"):
             rows = self.reach[(self.reach["loss"] == loss) & self.reach["target"].notna()]
             if len(rows) and not drawn:

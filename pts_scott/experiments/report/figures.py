@@ -47,7 +47,7 @@ AXIS_LABELS = {
 }
 SAMPLER_NAMES = {"scott": "SCott", "scsg": "SCSG", "svrg": "SVRG"}
 MOST_BANDS = 5  # of more lines in a panel, only the prominent ones have a band
-TEXT = {"color": INK, "fontsize": 10}
+TEXT: dict[str, Any] = {"color": INK, "fontsize": 10}
 
 
 def training_figure(
@@ -114,7 +114,7 @@ def reach_figure(reach: pd.DataFrame) -> Figure:
             if len(values) > 1:
                 bar = 2 * [min(median_share(own), unreached)]
                 axes.plot(bar, [place - 0.32, place + 0.32], color=VERMILION, lw=2.5)
-        set_ticks(axes.xaxis, low, high)
+        set_ticks(axes.xaxis, (low, high))
         inside = [t for t in axes.xaxis.get_majorticklocs() if low / 1.1 <= t <= high]
         axes.set_xticks(
             [*inside, unreached], [*(f"{100 * t:g} %" for t in inside), "not\nreached"]
@@ -156,8 +156,8 @@ def variance_figure(variance: pd.DataFrame) -> Figure:
             **style,
         )
     axes.set_yscale("log")
-    set_ticks(axes.yaxis, *axes.get_ylim())
-    set_ticks(axes.xaxis, *axes.get_xlim())
+    set_ticks(axes.yaxis, axes.get_ylim())
+    set_ticks(axes.xaxis, axes.get_xlim())
     axes.set_xlabel(AXIS_LABELS["seconds"], **TEXT)
     axes.set_ylabel("gradient variance", **TEXT)
     handles, labels = axes.get_legend_handles_labels()
@@ -225,7 +225,7 @@ def _loss_figure(
     families = [[n for n in names if kinds[n].rule == rule] for rule in rules]
     heights = [max(2.7, 0.6 + 0.22 * len(family)) for family in families]
     figure = _figure(12.0, sum(heights) + 0.4)
-    shape = {"sharey": "row", "squeeze": False, "height_ratios": heights}
+    shape: dict[str, Any] = {"sharey": "row", "squeeze": False, "height_ratios": heights}
     rows = figure.subplots(len(families), len(AXIS_LABELS), **shape)
     for panels, rule, family in zip(rows, rules, families, strict=True):
         own = curves[curves["optimizer"].isin(family)]
@@ -276,7 +276,7 @@ def _draw_family(
         axes.set_xlabel(AXIS_LABELS[x], **TEXT)
         if log_cost:
             axes.set_xscale("log")
-        set_ticks(axes.xaxis, *axes.get_xlim(), counts=x != "seconds")
+        set_ticks(axes.xaxis, axes.get_xlim(), counts=x != "seconds")
     _set_loss_axis(panels[0], limits)
     _legend_beside(panels[-1])
 
@@ -286,7 +286,7 @@ def _set_loss_axis(axes: Any, limits: LossAxis) -> None:
         axes.set_yscale("log")
     if limits.bottom is not None:
         axes.set_ylim(limits.bottom, limits.top)
-    set_ticks(axes.yaxis, *axes.get_ylim())
+    set_ticks(axes.yaxis, axes.get_ylim())
 
 
 def _legend_beside(axes: Any) -> None:

@@ -17,7 +17,10 @@ from pts_scott.experiments.results import LOSS_COLUMNS
 
 MOST_OPTIMIZERS = 4
 # Whom a reader asks about first: the default of the trainer, then the paper's method.
-FIRST = (("auto", "adam"), ("auto", "sgd"), ("scott", "sgd"), ("scott", "adam"))
+FIRST = (
+    *(("auto", "adam"), ("auto", "sgd"), ("scott", "sgd"), ("scott", "adam")),
+    *(("stratified", "adam"), ("stratified", "sgd")),
+)
 
 
 def equal_budget(runs: pd.DataFrame) -> str:

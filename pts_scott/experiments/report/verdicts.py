@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,14 +65,12 @@ def compute_verdicts(
             for loss, column in LOSS_COLUMNS.items():
                 key = {"setting": setting, "loss": loss}
                 ends = [Sample.of(cells.loc[name], column) for name in pair]
-                rows.append({**key, "at": END, **_verdict(pair, *ends)})
+                rows.append({**key, "at": END, **_verdict(pair, ends, "no loss")})
                 for at, cost in PLACES.items():
                     if own is not None and at != END:
                         samples = _samples_at_equal_cost(own, pair, ends, cost, column)
-                        unknown = f"too few measurements at equal {at}"
-                        rows.append(
-                            {**key, "at": at, **_verdict(pair, *samples, unknown)}
-                        )
+                        verdict = _verdict(pair, samples, "too few measurements")
+                        rows.append({**key, "at": at, **verdict})
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -129,10 +127,9 @@ def count_verdicts(rows: pd.DataFrame, explanation: str = "") -> str:
     return text + (f"; {diverged} of these by divergence" if diverged else "")
 
 
-def _verdict(
-    pair: Pair, challenger: Sample, baseline: Sample, unknown: str = "no loss"
-) -> dict[str, Any]:
+def _verdict(pair: Pair, samples: Sequence[Sample], unknown: str) -> dict[str, Any]:
     """Return a verdict as a row of the table; ``unknown`` is the note without a loss."""
+    challenger, baseline = samples
     difference = Difference(challenger, baseline)
     outcomes = zip(pair, (challenger.outcome, baseline.outcome), strict=True)
     note = ", ".join(f"{name}: {outcome}" for name, outcome in outcomes if outcome)

@@ -28,8 +28,14 @@ class Sample:
     @classmethod
     def of(cls, row: Mapping[str, Any], column: str) -> Sample:
         """Return the sample of a column in a row of ``summarize_runs``."""
-        counts = (int(row[key]) for key in ("finished", "diverged", "failed"))
-        return cls(row[f"{column}_mean"], row[f"{column}_std"], *counts, row["outcome"])
+        return cls(
+            mean=row[f"{column}_mean"],
+            std=row[f"{column}_std"],
+            count=int(row["finished"]),
+            diverged=int(row["diverged"]),
+            failed=int(row["failed"]),
+            outcome=row["outcome"],
+        )
 
     @property
     def squared_error(self) -> float:

@@ -199,7 +199,7 @@ def test_log_axes_have_few_plain_numbers(limits, expected):
     axes = Figure().subplots()
     axes.set_yscale("log")
     axes.set_ylim(*limits)
-    set_ticks(axes.yaxis, *limits)
+    set_ticks(axes.yaxis, limits)
     ticks = [t for t in axes.yaxis.get_majorticklocs() if limits[0] <= t <= limits[1]]
     assert ticks == pytest.approx(expected)
     assert list(axes.yaxis.get_minorticklocs()) == []
