@@ -17,10 +17,10 @@ from pts_scott.experiments.results import LOSS_COLUMNS
 EQUAL_TIME = "equal training time"
 TEST = f"Welch's test of the seeds, p < {SIGNIFICANCE_LEVEL:g}"
 REACH_CAPTION = (
-    "An optimizer has reached the loss where its mean curve over the seeds, each "
-    "smoothed by a running median of three measurements, is at or below the last point "
-    "of the plain optimizer's mean curve for the first time. A plain optimizer's own "
-    "share shows how early its curve was at its final level."
+    "An optimizer has reached the loss at the first point from which its mean curve over "
+    "the seeds is at or below the last point of the plain optimizer's mean curve, and "
+    "stays there on average. A plain optimizer's own share shows how early it was at its "
+    "final loss."
 )
 
 

@@ -100,11 +100,13 @@ def reach_figure(reach: pd.DataFrame) -> Figure:
         shares = reach[column].dropna()
         shares = shares[shares > 0]
         low, high = min(0.5, *shares, 1.0), max(2.0, *shares, 1.0)
-        unreached = high * 1.6  # the lane of those that did not reach it
+        step = (high / low) ** 0.17
+        unreached = high * step  # the lane of those that did not reach it
+        lane = high * step**0.5, high * step**1.5
         axes.set_xscale("log")
-        axes.set_xlim(low / 1.15, unreached * 1.25)
+        axes.set_xlim(low / 1.15, lane[1])
         axes.axvline(1.0, color=INK, linewidth=1.0, linestyle=(0, (4, 1.5)))
-        axes.axvspan(high * 1.25, unreached * 1.25, color=GREY, alpha=0.12, linewidth=0)
+        axes.axvspan(*lane, color=GREY, alpha=0.12, linewidth=0)
         for place, name in enumerate(names):
             own = reach.loc[reach["optimizer"] == name, column]
             values = own.fillna(unreached).clip(lower=low).to_numpy(float)
@@ -176,12 +178,17 @@ def sampler_label(row: Mapping[str, Any]) -> str:
 
 
 def cut_off_curves(figure: Figure) -> dict[str, float]:
-    """Return the highest value of each curve that leaves the axes, by its label."""
+    """Return the highest value of each curve that leaves the axes, by its label.
+
+    A curve that only starts above them, and enters, is not one of these.
+    """
     highest: dict[str, float] = {}
     for axes in figure.axes:
         top = axes.get_ylim()[1]
         for line in axes.lines:
             values = np.asarray(line.get_ydata(), dtype=float)
+            inside = values <= top
+            values = values[inside.argmax() if inside.any() else 0 :]
             if len(values) and values.max() > top:
                 label = str(line.get_label()).replace(r"\$", "$")
                 highest[label] = max(highest.get(label, -np.inf), float(values.max()))

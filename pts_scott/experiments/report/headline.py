@@ -16,6 +16,7 @@ from pts_scott.experiments.report.welch import SIGNIFICANCE_LEVEL
 from pts_scott.experiments.results import LOSS_COLUMNS
 
 MOST_OPTIMIZERS = 4
+NEARLY_ALL = 0.95  # of its time: a plain optimizer needs it for its own final loss
 # Whom a reader asks about first: the default of the trainer, then the paper's method.
 FIRST = (
     *(("auto", "adam"), ("auto", "sgd"), ("scott", "sgd"), ("scott", "adam")),
@@ -81,7 +82,9 @@ def headline(
         for baseline, rows in own[own["challenger"] == challenger].groupby("baseline"):
             text = _untested(rows) or count_verdicts(rows) + test
             pair = (reach["optimizer"] == challenger) & (reach["baseline"] == baseline)
-            speed = _speed(reach[pair & (reach["loss"] == loss)])
+            by_loss = reach["loss"] == loss
+            itself = (reach["optimizer"] == baseline) & (reach["baseline"] == baseline)
+            speed = _speed(reach[pair & by_loss], reach[itself & by_loss])
             if opening:
                 sentences.append(f"{opening}{text}.")
                 sentences += [f"{challenger} {speed}."] if speed else []
@@ -112,8 +115,11 @@ def _untested(rows: pd.DataFrame) -> str:
     )
 
 
-def _speed(rows: pd.DataFrame) -> str:
-    """Return how soon an optimizer reached its plain partner's final loss."""
+def _speed(rows: pd.DataFrame, plain: pd.DataFrame) -> str:
+    """Return how soon an optimizer reached its plain partner's final loss.
+
+    If the plain one had reached it itself before its end, this is added.
+    """
     rows = rows[rows["target"].notna()]
     if rows.empty:
         return ""
@@ -125,10 +131,12 @@ def _speed(rows: pd.DataFrame) -> str:
         where = f" in {missed} of {settings} settings" if settings > 1 else ""
         return f"did not reach {target}{where}"
     text = f"reached {target} in {format_share(middle)} of {baseline}'s training time"
-    if settings > 1:
-        other = f"; {NOT_REACHED} in {missed}" if missed else ""
-        text += f" (median of {settings} settings{other})"
-    return text
+    notes = [f"median of {settings} settings"] if settings > 1 else []
+    notes += [f"{NOT_REACHED} in {missed}"] if missed else []
+    shares = plain.loc[plain["setting"].isin(rows["setting"]), "seconds_share"]
+    if median_share(shares) < NEARLY_ALL:
+        notes.append(f"{baseline} itself: {format_share(median_share(shares))}")
+    return f"{text} ({'; '.join(notes)})" if notes else text
 
 
 def _lowest(summary: pd.DataFrame) -> list[str]:

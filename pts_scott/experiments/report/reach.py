@@ -1,10 +1,10 @@
 """How soon an optimizer reaches the final loss of the plain optimizer.
 
 The target is the last point of the plain optimizer's mean curve over the seeds. Another
-optimizer reaches it where its mean curve is at or below it for the first time, on the
-line between two measurements. Each seed's curve is smoothed before by a running median of
-three measurements, so that a single lucky one does not count; a falling curve stays as it
-is. The share is the cost up to there, relative to all that the plain optimizer spent.
+optimizer has reached it at the first point from which its mean curve is at or below it
+and stays there on average, so that a lucky measurement does not count; a curve that falls
+meets it on the line between two measurements. The share is the cost up to there, relative
+to all that the plain optimizer spent.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _reach(
     found: dict[str, Any] = {"note": ""}
     for cost, x in COSTS.items():
         plain, mean = (
-            mean_curve(_smooth(curves[curves["optimizer"] == name], column), x, column)
+            mean_curve(curves[curves["optimizer"] == name], x, column)
             for name in (baseline, optimizer)
         )
         if plain.empty or mean.empty:
@@ -101,21 +101,29 @@ def _reach(
 
 
 def first_reached(mean: pd.DataFrame, target: float) -> float:
-    """Return the first x at which a mean curve is at or below a target; NaN if none."""
+    """Return the first x from which a mean curve is at or below a target on average.
+
+    Parameters
+    ----------
+    mean
+        As returned by ``mean_curve``.
+    target
+        The loss to be reached.
+
+    Returns
+    -------
+    float
+        NaN if the target is not reached.
+    """
     x, values = mean["x"].to_numpy(), mean["mean"].to_numpy()
-    below = np.flatnonzero(values <= target)
-    if not len(below):
+    counts = np.arange(len(values), 0, -1)
+    averages = np.cumsum(values[::-1])[::-1] / counts  # of each point and all later ones
+    rounding = 1e-9 * abs(target)
+    reached = (values <= target) & (averages <= target + rounding)
+    if not reached.any():
         return math.nan
-    n = below[0]
-    if n == 0:
-        return float(x[0])
+    n = int(reached.argmax())
+    if n == 0 or values[n - 1] <= target:
+        return float(x[n])
     share = (values[n - 1] - target) / (values[n - 1] - values[n])
     return float(x[n - 1] + share * (x[n] - x[n - 1]))
-
-
-def _smooth(curves: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return the curves with a running median of three; the end points stay."""
-    medians = curves.groupby("seed")[column].transform(
-        lambda values: values.rolling(3, center=True).median()
-    )
-    return curves.assign(**{column: medians.fillna(curves[column])})

@@ -159,6 +159,21 @@ def test_diverging_curve_does_not_squash_the_others():
     assert figures.cut_off_curves(figure)["SCott"] == 1e6
 
 
+def test_curve_that_starts_above_the_axes_is_not_cut_off():
+    start = [1e6, *np.linspace(3, 1, 20)]
+    other = [3.0, 2.9, 1e6, *np.linspace(3, 1, 18)]
+    curves = pd.concat(
+        [
+            *falling_curves("SGD", 3.0),
+            seed_curve("SCSG", 0, start),
+            seed_curve("SCott", 0, other),
+        ]
+    )
+    figure = figures.training_figure(curves)
+    assert figure.axes[0].get_ylim()[1] < 100
+    assert list(figures.cut_off_curves(figure)) == ["SCott"]
+
+
 def test_curve_that_ends_high_stays_within_the_axes():
     curves = pd.concat(
         [

@@ -71,6 +71,22 @@ def test_single_setting_has_no_counts(outcome, words):
     assert "median" not in second
 
 
+def test_plain_optimizer_that_was_early_itself_is_mentioned():
+    runs = runs_frame(*compared("tied"))
+    flat = loss_curve(9.0, 1.0, points=5).assign(test_loss=[9.0, 2.0, 2.0, 2.0, 2.0])
+    curves = pd.concat(
+        flat.assign(**run[["setting", "optimizer", "seed", "status"]])
+        for _, run in runs.iterrows()
+    )
+    summary = summarize_runs(runs)
+    reach = compute_reach(summary, curves)
+    _, second = headline(runs, summary, compute_verdicts(runs, curves), reach)
+    assert second == (
+        "auto Adam reached Adam's final test loss in 25 % of Adam's training time (Adam "
+        "itself: 25 %)."
+    )
+
+
 def test_slower_optimizer_is_said_not_to_reach_the_loss():
     _, second = headline_of(compared("worse", "worse"), {"auto Adam": 2.0})
     expected = "auto Adam did not reach Adam's final test loss in 2 of 2 settings."

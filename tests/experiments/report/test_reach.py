@@ -73,6 +73,10 @@ def test_falling_plain_optimizer_needs_all_of_its_own_time():
 def test_plain_optimizer_that_was_flat_needs_less():
     flat = curves_of("SGD", [9.0, 3.0, 3.0, 3.0, 3.0])
     assert reach_of("SGD", flat)["seconds_share"] == pytest.approx(0.25)
+    noisy = curves_of("SGD", [9.0, 2.9, 3.2, 2.8, 3.0])  # 2.975 on average
+    assert reach_of("SGD", noisy)["seconds_share"] == pytest.approx(
+        0.25 * (9.0 - 3.0) / (9.0 - 2.9)
+    )
 
 
 def test_higher_loss_does_not_reach_it():
