@@ -46,6 +46,7 @@ AXIS_LABELS = {
     "seconds": "training time (s)",
 }
 SAMPLER_NAMES = {"scott": "SCott", "scsg": "SCSG", "svrg": "SVRG"}
+DRAWN_POINTS = 64  # at most, of each line
 MOST_BANDS = 5  # of more lines in a panel, only the prominent ones have a band
 TEXT: dict[str, Any] = {"color": INK, "fontsize": 10}
 
@@ -237,7 +238,7 @@ def _loss_figure(
     for panels, rule, family in zip(rows, rules, families, strict=True):
         own = curves[curves["optimizer"].isin(family)]
         means = {
-            (name, x): mean_curve(own[own["optimizer"] == name], x, y)
+            (name, x): _thinned(mean_curve(own[own["optimizer"] == name], x, y))
             for name in family
             for x in AXIS_LABELS
         }
@@ -248,6 +249,13 @@ def _loss_figure(
             title = RULE_NAMES.get(rule, rule) or "others"
             panels[0].set_title(title, loc="left", color=INK, weight="bold")
     return figure
+
+
+def _thinned(mean: pd.DataFrame) -> pd.DataFrame:
+    """Return at most ``DRAWN_POINTS`` points of a mean curve, which has many per seed."""
+    if len(mean) <= DRAWN_POINTS:
+        return mean
+    return mean.iloc[np.linspace(0, len(mean) - 1, DRAWN_POINTS).round().astype(int)]
 
 
 def _draw_family(

@@ -10,6 +10,7 @@ to all that the plain optimizer spent.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,12 @@ def compute_reach(summary: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     for setting, cells in summary.groupby("setting", sort=False):
         cells = cells.set_index("optimizer")
         own = curves[curves["setting"] == setting]
+        means = {
+            (name, x, column): mean_curve(own[own["optimizer"] == name], x, column)
+            for name in cells.index
+            for x in COSTS.values()
+            for column in LOSS_COLUMNS.values()
+        }
         for optimizer in cells.index:
             baseline = plain_partner(cells, optimizer)
             if baseline is None:
@@ -62,7 +69,7 @@ def compute_reach(summary: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
                 "baseline": baseline,
             }
             for loss, column in LOSS_COLUMNS.items():
-                found = _reach(own, optimizer, baseline, column)
+                found = _reach(means, optimizer, baseline, column)
                 outcomes = [cells.loc[name, "outcome"] for name in (optimizer, baseline)]
                 if outcomes[1]:
                     found = {"note": f"{baseline}: {outcomes[1]}"}
@@ -80,15 +87,15 @@ def median_share(shares: pd.Series) -> float:
 
 
 def _reach(
-    curves: pd.DataFrame, optimizer: str, baseline: str, column: str
+    means: Mapping[tuple[str, str, str], pd.DataFrame],
+    optimizer: str,
+    baseline: str,
+    column: str,
 ) -> dict[str, Any]:
     """Return the target and the costs of one optimizer, as parts of a row."""
     found: dict[str, Any] = {"note": ""}
     for cost, x in COSTS.items():
-        plain, mean = (
-            mean_curve(curves[curves["optimizer"] == name], x, column)
-            for name in (baseline, optimizer)
-        )
+        plain, mean = (means[name, x, column] for name in (baseline, optimizer))
         if plain.empty or mean.empty:
             return {"note": f"{baseline if plain.empty else optimizer}: no curve"}
         spent, target = plain[["x", "mean"]].iloc[-1]

@@ -96,6 +96,14 @@ def test_legend_lists_lines_from_the_highest_end_to_the_lowest():
     assert legend_of(figures.training_figure(curves)) == ["SCott", "SGD", "SCSG"]
 
 
+def test_long_curves_are_thinned_and_keep_their_ends():
+    losses = np.linspace(9, 1, 500)
+    line = figures.training_figure(seed_curve("SGD", 0, losses)).axes[2].lines[0]
+    assert len(line.get_xdata()) == figures.DRAWN_POINTS
+    assert line.get_xdata()[[0, -1]].tolist() == [0, 30]
+    assert line.get_ydata()[[0, -1]].tolist() == [9, 1]
+
+
 def test_band_is_one_standard_deviation_to_each_side(drawn):
     points = drawn.axes[2].collections[0].get_paths()[0].vertices
     at_the_end = points[points[:, 0] == 30.0][:, 1]
