@@ -16,6 +16,7 @@ from matplotlib.ticker import (
 
 INK = "#24292f"  # the page replaces it by the colour of its text, light or dark
 GREY = "#808890"  # readable on both
+FEW_DECADES = 0.8  # of a log axis, from which on its ticks are at 1, 2 and 5
 MANY_DECADES = 2.3  # of a log axis, from which on only powers of ten have labels
 
 
@@ -43,15 +44,15 @@ def set_ticks(axis: Axis, limits: tuple[float, float], counts: bool = False) -> 
     counts
         Whether thousands and millions are abbreviated.
     """
+    axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     if axis.get_scale() == "log":
-        low, high = limits
-        wide = low > 0 and math.log10(high / low) > MANY_DECADES
-        subs = (1.0,) if wide else (1.0, 2.0, 5.0)
-        axis.set_major_locator(LogLocator(subs=subs, numticks=12))
         axis.set_minor_locator(NullLocator())
         axis.set_minor_formatter(NullFormatter())
-    else:
-        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+        low, high = limits
+        decades = math.log10(high / low) if low > 0 else math.inf
+        if decades > FEW_DECADES:  # on a shorter axis, there would be one or two
+            subs = (1.0,) if decades > MANY_DECADES else (1.0, 2.0, 5.0)
+            axis.set_major_locator(LogLocator(subs=subs, numticks=12))
     write = format_count if counts else format_value
     axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
 

@@ -219,6 +219,7 @@ def figure_svg(figure: Figure, name: str) -> str:
         figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     text = buffer.getvalue()
     text = text[text.index("<svg") :].replace(INK, "currentColor")
+    text = text.replace(BLUE.lower(), "var(--blue)")  # lighter on a dark page
     text = re.sub(r"<!--.*?-->\n?|<metadata>.*?</metadata>\n?", "", text, flags=re.DOTALL)
     # Thousandths of a point are invisible, and most of the file.
     return re.sub(r' d="[^"]*"', lambda d: re.sub(r"(\.\d\d)\d+", r"\1", d[0]), text)

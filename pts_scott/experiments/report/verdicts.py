@@ -81,14 +81,16 @@ def comparison_name(pair: Pair) -> str:
 
 def verdict_sentences(verdicts: pd.DataFrame) -> str:
     """Count the verdicts at the end: a line with a sentence per comparison and loss."""
-    # Only the first sentence explains what "tied" means.
+    # Only the first sentence with the word explains what "tied" means.
     explanation = f" (p ≥ {welch.SIGNIFICANCE_LEVEL:g} in Welch's test)"
     sentences = []
     ends = verdicts[verdicts["at"] == END]
     for _, same in ends.groupby("comparison", sort=False):
         for loss, rows in same.groupby("loss", sort=False):
-            sentences.append(f"By {loss} loss, {count_verdicts(rows, explanation)}.")
-            explanation = ""
+            counts = count_verdicts(rows, explanation)
+            sentences.append(f"By {loss} loss, {counts}.")
+            if explanation in counts:
+                explanation = ""
     return "\n".join(sentences)
 
 
@@ -111,9 +113,12 @@ def count_verdicts(rows: pd.DataFrame, explanation: str = "") -> str:
             return f"{challenger} tied with {baseline}{explanation}{note}"
         return f"{challenger} ended {verdict} than {baseline}{note}"
     better, tied, worse = (count.get(verdict, 0) for verdict in VERDICTS)
-    if tied == len(rows):
-        every = "both" if tied == 2 else f"all {tied}"
-        return f"{challenger} tied with {baseline} in {every} settings{explanation}"
+    diverged = int(rows["note"].str.contains("diverged").sum())
+    if len(count) == 1 and UNDECIDED not in count and not diverged:
+        every = f"in {'both' if len(rows) == 2 else f'all {len(rows)}'} settings"
+        if tied:
+            return f"{challenger} tied with {baseline} {every}{explanation}"
+        return f"{challenger} ended {count.index[0]} than {baseline} {every}"
     text = (
         f"{challenger} ended better than {baseline} in {better} of {len(rows)} "
         f"setting{'s' * (len(rows) > 1)}, tied in {tied}{explanation}, worse in {worse}"

@@ -51,7 +51,8 @@ def reach_rows(shares):
 
 
 def texts(row):
-    return [f"{cell.text} {cell.note}".strip() for cell in row.cells]
+    texts = [f"{cell.text} {cell.note}".strip() for cell in row.cells]
+    return [text.replace("\u00a0", " ") for text in texts]
 
 
 def test_counts_are_by_number_of_windows(runs):
@@ -117,4 +118,4 @@ def test_reach_table_shows_shares_of_time_gradients_and_steps():
     ],
 )
 def test_shares_are_percentages(share, text):
-    assert format_share(share) == text
+    assert format_share(share) == text.replace(" ", "\u00a0")

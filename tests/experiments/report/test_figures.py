@@ -216,7 +216,11 @@ def test_loss_axis_is_logarithmic_if_the_loss_is_positive_and_falls_far():
 
 @pytest.mark.parametrize(
     ("limits", "expected"),
-    [((0.8, 60.0), [1, 2, 5, 10, 20, 50]), ((0.5, 20_000.0), [1, 10, 100, 1000, 10_000])],
+    [
+        ((0.8, 60.0), [1, 2, 5, 10, 20, 50]),
+        ((0.5, 20_000.0), [1, 10, 100, 1000, 10_000]),
+        ((0.95, 2.1), [1, 1.25, 1.5, 1.75, 2]),
+    ],
 )
 def test_log_axes_have_few_plain_numbers(limits, expected):
     axes = Figure().subplots()
@@ -349,6 +353,7 @@ def test_svg_has_the_colour_of_the_page_and_its_own_ids():
     assert width == pytest.approx(72 * figure.get_figwidth())
     assert INK not in svg
     assert "currentColor" in svg
+    assert "#0072b2" not in svg
     assert "<b>" not in svg
     assert "scale(0.015625)" in svg  # of the letters: only paths are rounded
 

@@ -142,6 +142,20 @@ def test_sentences_count_settings_by_verdict():
     assert "undecided in 1 (one seed has no standard error)" in text
 
 
+def test_sentence_about_settings_that_agree_is_short():
+    runs = []
+    for number in range(3):
+        runs += seed_records("SGD", [5, 5.1], setting=f"s{number}")
+        runs += seed_records("SCott", [1, 1.1], setting=f"s{number}")
+    text = verdict_sentences(compute_verdicts(runs_frame(*runs)))
+    first = text.splitlines()[0]
+    assert first == "By training loss, SCott ended better than SGD in all 3 settings."
+    runs += [run_record("SGD", 2, setting="s0", status="diverged")]
+    text = verdict_sentences(compute_verdicts(runs_frame(*runs)))
+    assert "in 3 of 3 settings" in text
+    assert "1 of these by divergence" in text
+
+
 def test_sentences_state_the_significance_level(monkeypatch):
     # Variances 0.5 over 2 seeds: 2 / √0.5 = 2.8 standard errors, of which p is 0.106.
     runs = runs_frame(
@@ -151,7 +165,11 @@ def test_sentences_state_the_significance_level(monkeypatch):
     text = verdict_sentences(compute_verdicts(both))
     assert "SCott tied with SGD in both settings (p ≥ 0.05 in Welch's test)." in text
     monkeypatch.setattr(welch, "SIGNIFICANCE_LEVEL", 0.2)
-    assert "tied in 0 (p ≥ 0.2 " in verdict_sentences(compute_verdicts(both))
+    text = verdict_sentences(compute_verdicts(both))
+    assert "SCott ended better than SGD in both settings." in text
+    tied = runs_frame(*seed_records("SGD", [3, 4]), *seed_records("SCott", [3, 4]))
+    text = verdict_sentences(compute_verdicts(tied))
+    assert text.count("(p ≥ 0.2 in Welch's test)") == 1
 
 
 def test_single_setting_has_a_sentence_without_counts(monkeypatch):
