@@ -65,6 +65,7 @@ def test_counts_are_by_number_of_windows(runs):
     assert texts(first)[:5] == ["M = 1", "SCott", "SGD", "2 / 0 / 0", "2 / 0 / 0"]
     assert texts(first)[5:] == ["50 %", "100 %"]
     assert first.cells[3].tone == "better"
+    assert [row.cells[3].value for row in table.rows] == [2, -1]  # to sort by
     unfinished = "0 / 0 / 1 1 undecided"
     assert texts(second)[:5] == ["M = 32", "SCott", "SGD", unfinished, unfinished]
     assert texts(second)[5:] == ["not reached", "not reached"]
