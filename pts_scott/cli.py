@@ -124,8 +124,8 @@ def bench(arguments: list[str]) -> int:
         "bench CONFIG [CONFIG ...]",
         "Train all optimizers and seeds of some configs for the same time, excluding "
         "evaluation and compilation. Runs are interleaved; started again, the command "
-        "resumes where it stopped. Write runs.csv, table.md, backtest.md, figures, and "
-        "report.html, which contains everything.",
+        "resumes where it stopped. Write report.html, which contains everything, and the "
+        "tables (CSV, Markdown) and figures that it is made of.",
         output="results/bench",
     )
     parser.add_argument(

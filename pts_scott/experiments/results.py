@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,33 +21,30 @@ import yaml
 from pts_scott._utils.text import quote
 from pts_scott.errors import ArgumentError, FileLayoutError, ScottError
 
-#: The group of optimizers with stratified mini-batches.
-STRATIFIED_GROUP = "stratified"
+#: Displayed names of the update rules, in the order of the tables.
+RULE_NAMES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "adagrad": "Adagrad"}
 
 
 class OptimizerKind(NamedTuple):
     """The update rule of an optimizer and the method that estimates its gradients."""
 
-    update_rule: str
+    rule: str
     method: str
 
 
-# By name, in the order of the paper.
+# By name: the paper's optimizers in its order, and stratified mini-batches.
 PAPER_OPTIMIZERS = {
-    "SGD": OptimizerKind("SGD", "plain"),
-    "SCSG": OptimizerKind("SGD", "scsg"),
-    "SCott": OptimizerKind("SGD", "scott"),
-    "Adam": OptimizerKind("Adam", "plain"),
-    "S-Adam": OptimizerKind("Adam", "scott"),
-    "Adagrad": OptimizerKind("Adagrad", "plain"),
-    "S-Adagrad": OptimizerKind("Adagrad", "scott"),
-    "stratified SGD": OptimizerKind("SGD", "stratified"),
-    "stratified Adam": OptimizerKind("Adam", "stratified"),
-    "stratified Adagrad": OptimizerKind("Adagrad", "stratified"),
+    "SGD": OptimizerKind("sgd", "plain"),
+    "SCSG": OptimizerKind("sgd", "scsg"),
+    "SCott": OptimizerKind("sgd", "scott"),
+    "stratified SGD": OptimizerKind("sgd", "stratified"),
+    "Adam": OptimizerKind("adam", "plain"),
+    "S-Adam": OptimizerKind("adam", "scott"),
+    "stratified Adam": OptimizerKind("adam", "stratified"),
+    "Adagrad": OptimizerKind("adagrad", "plain"),
+    "S-Adagrad": OptimizerKind("adagrad", "scott"),
+    "stratified Adagrad": OptimizerKind("adagrad", "stratified"),
 }
-UPDATE_RULES = tuple(
-    dict.fromkeys(kind.update_rule for kind in PAPER_OPTIMIZERS.values())
-)
 
 STATUSES = ("finished", "diverged", "failed")
 LOSS_COLUMNS = {"training": "train_loss", "test": "test_loss"}
@@ -59,7 +56,8 @@ COST_COLUMNS = (
 
 # Keys of run.json.
 TEXT_KEYS = (
-    *("setting", "model", "dataset", "loss", "optimizer", "method", "status", "error"),
+    *("setting", "model", "dataset", "loss", "optimizer", "method", "rule", "status"),
+    "error",
 )
 NUMERIC_KEYS = (
     *("batch_size", "learning_rate", "gamma", "seed", "train_loss", "test_loss"),
@@ -77,11 +75,27 @@ VARIANCE_COLUMNS = (
 CSV_TEXT_COLUMNS = ("sampler", "stratifier", "note")  # all others are numeric
 
 
-def sort_optimizers(names: Iterable[str]) -> list[str]:
-    """Return the distinct names in the order of the paper, then all others by name."""
-    given = set(names)
-    known = [name for name in PAPER_OPTIMIZERS if name in given]
-    return known + sorted(given - set(known))
+def sort_optimizers(
+    names: Iterable[str], rules: Mapping[str, str] | None = None
+) -> list[str]:
+    """Return the distinct names by update rule; the paper's first, then all others.
+
+    Parameters
+    ----------
+    names
+        Names of optimizers.
+    rules
+        Their update rules, by name; None if only those of the paper are known.
+    """
+    families, paper = list(RULE_NAMES), list(PAPER_OPTIMIZERS)
+
+    def rank(name: str) -> tuple[int, int, str]:
+        known = PAPER_OPTIMIZERS.get(name, OptimizerKind("", ""))
+        rule = (rules or {}).get(name) or known.rule
+        family = families.index(rule) if rule in families else len(families)
+        return family, paper.index(name) if name in paper else len(paper), name
+
+    return sorted(set(names), key=rank)
 
 
 def read_runs(folder: str | Path) -> pd.DataFrame:
@@ -95,8 +109,9 @@ def read_runs(folder: str | Path) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        The keys of ``run.json`` as columns, and ``folder``, the path of the run relative
-        to the benchmark's folder. Numbers that a run lacks are NaN.
+        The keys of ``run.json`` as columns; ``windows_per_step`` and ``replacement`` of
+        the optimizer, from the setting's config; and ``folder``, the path of the run
+        relative to the benchmark's folder. Numbers that a run lacks are NaN.
 
     Raises
     ------
@@ -109,18 +124,29 @@ def read_runs(folder: str | Path) -> pd.DataFrame:
     if not folder.is_dir():
         raise ArgumentError(f"{folder} is not a folder: expected one with results.")
     rows = []
+    configs: dict[Path, dict[str, Any]] = {}
     for path in folder.glob("*/runs/*/run.json"):
         if path.parent.suffix == ".part":  # still being written
             continue
-        rows.append(
-            {**_read_run(path), "folder": path.parent.relative_to(folder).as_posix()}
-        )
+        run, setting = _read_run(path), path.parents[2]
+        if setting not in configs:
+            configs[setting] = _read_config(setting)[1]
+        own = configs[setting].get("optimizers", {}).get(run["optimizer"]) or {}
+        windows = own.get("batch_size")
+        own_windows = windows if isinstance(windows, int) else run["batch_size"]
+        run["windows_per_step"] = own_windows
+        run["replacement"] = own.get("replacement") is not False
+        run["folder"] = path.parent.relative_to(folder).as_posix()
+        rows.append(run)
     runs = pd.DataFrame(rows)
-    first = [*TEXT_KEYS, *NUMERIC_KEYS, "warnings", "folder"]
+    own_keys = ["windows_per_step", "replacement"]
+    first = [*TEXT_KEYS, *NUMERIC_KEYS, *own_keys, "warnings", "folder"]
     runs = runs.reindex(columns=[*first, *(c for c in runs.columns if c not in first)])
     # A run that failed early does not know its loss; other runs of the setting do.
     runs["loss"] = runs.groupby("setting")["loss"].transform("max")
-    rank = {name: n for n, name in enumerate(sort_optimizers(runs["optimizer"]))}
+    rules = dict(zip(runs["optimizer"], runs["rule"]))
+    names = sort_optimizers(runs["optimizer"], rules)
+    rank = {name: n for n, name in enumerate(names)}
     order = runs.assign(rank=runs["optimizer"].map(rank))
     order = order.sort_values(["setting", "rank", "seed", "folder"], kind="stable")
     runs = runs.loc[order.index].reset_index(drop=True)
@@ -141,15 +167,15 @@ def read_curves(folder: str | Path, runs: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        Columns ``setting``, ``optimizer``, ``seed`` and ``status`` of the run, and those
-        of ``curve.csv``. A run without a curve has no rows.
+        Columns ``setting``, ``optimizer``, ``method``, ``rule``, ``seed`` and ``status``
+        of the run, and those of ``curve.csv``. A run without a curve has no rows.
 
     Raises
     ------
     FileLayoutError
         If a ``curve.csv`` cannot be read.
     """
-    keys = ["setting", "optimizer", "seed", "status"]
+    keys = ["setting", "optimizer", "method", "rule", "seed", "status"]
     curves = []
     for _, run in runs.iterrows():
         path = Path(folder) / run["folder"] / "curve.csv"
@@ -198,23 +224,34 @@ class SettingFolder:
 
     @classmethod
     def _read(cls, folder: Path, runs: pd.DataFrame) -> SettingFolder:
-        path = folder / "config.yaml"
-        try:
-            text = path.read_text(encoding="utf-8") if path.exists() else ""
-            config = yaml.safe_load(text) or {}
-        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-            raise FileLayoutError(f"{path} is not valid YAML: {error}.") from None
-        config = config if isinstance(config, dict) else {}
-        optimizers, seeds = config.get("optimizers") or {}, config.get("seeds") or []
-        if not isinstance(optimizers, dict) or not isinstance(seeds, list):
-            raise FileLayoutError(
-                f"{path}: expected a mapping of optimizers by name and a list of seeds."
-            )
-        planned = [(str(optimizer), seed) for optimizer in optimizers for seed in seeds]
+        text, config = _read_config(folder)
+        planned = [
+            (str(name), seed) for name in config["optimizers"] for seed in config["seeds"]
+        ]
         found = list(zip(runs["optimizer"], runs["seed"]))
         missing = [f"{run[0]}, seed {run[1]}" for run in planned if run not in found]
         name = folder.name if runs.empty else str(runs["setting"].iloc[0])
         return cls(name, folder, config, text, len(planned), missing)
+
+
+def _read_config(setting_folder: Path) -> tuple[str, dict[str, Any]]:
+    """Return the config of a setting as text and as a dict; empty if it has none."""
+    path = setting_folder / "config.yaml"
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        config = yaml.safe_load(text) or {}
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise FileLayoutError(f"{path} is not valid YAML: {error}.") from None
+    config = config if isinstance(config, dict) else {}
+    optimizers, seeds = config.get("optimizers") or {}, config.get("seeds") or []
+    if not isinstance(optimizers, dict) or not isinstance(seeds, list):
+        raise FileLayoutError(
+            f"{path}: expected a mapping of optimizers by name and a list of seeds."
+        )
+    for name, own in optimizers.items():
+        if not isinstance(own, dict | None):
+            raise FileLayoutError(f"{path}: expected a mapping under {quote(name)}.")
+    return text, {**config, "optimizers": optimizers, "seeds": seeds}
 
 
 def _read_run(path: Path) -> dict[str, Any]:
@@ -238,6 +275,8 @@ def _read_run(path: Path) -> dict[str, Any]:
             raise FileLayoutError(f"{path}: {key} is not an integer: {run[key]}.")
         run[key] = int(run[key])
     run.update({key: str(run[key]) if run.get(key) else "" for key in TEXT_KEYS})
+    known = PAPER_OPTIMIZERS.get(run["optimizer"], OptimizerKind("", ""))
+    run.update(method=run["method"] or known.method, rule=run["rule"] or known.rule)
     warnings = run.get("warnings") or []
     warnings = warnings if isinstance(warnings, list) else [warnings]
     run["warnings"] = "; ".join(map(str, warnings))

@@ -36,10 +36,18 @@ def results(tmp_path_factory):
     return write_results(tmp_path_factory.mktemp("bench"))
 
 
-def test_optimizers_are_sorted_in_the_order_of_the_paper():
+def test_optimizers_are_sorted_by_update_rule_and_in_the_order_of_the_paper():
     names = sort_optimizers(["b", "Adam", "a", "SCott", "Adam"])
     assert names == ["SCott", "Adam", "a", "b"]
     assert sort_optimizers(reversed(PAPER_OPTIMIZERS)) == list(PAPER_OPTIMIZERS)
+
+
+def test_optimizers_of_one_update_rule_stay_together():
+    rules = {"auto Adam": "adam", "auto SGD": "sgd", "of AdamW": "adamw"}
+    names = ["unknown", "Adagrad", *rules, "S-Adam", "SGD"]
+    assert sort_optimizers(names, rules) == [
+        *("SGD", "auto SGD", "S-Adam", "auto Adam", "of AdamW", "Adagrad", "unknown")
+    ]
 
 
 def test_every_run_is_read_once_and_in_order(results):
@@ -58,7 +66,9 @@ def test_every_run_is_read_once_and_in_order(results):
 
 def test_curves_have_the_keys_of_their_run(results):
     curves = read_curves(results, read_runs(results))
-    assert list(curves.columns[:4]) == ["setting", "optimizer", "seed", "status"]
+    keys = ["setting", "optimizer", "method", "rule", "seed", "status"]
+    assert list(curves.columns[:6]) == keys
+    assert set(curves["rule"]) == {"sgd"}
     assert len(curves) == 22 * 7  # the failed run has none
     run = curves[(curves["setting"] == "mlp-traffic-M1") & (curves["optimizer"] == "SGD")]
     assert sorted(run["seed"].unique()) == list(SEEDS)
@@ -152,6 +162,18 @@ def test_failed_run_takes_the_loss_name_of_its_setting(tmp_path):
     assert summarize_runs(runs)["seeds"].tolist() == [2]
 
 
+def test_windows_per_step_and_replacement_come_from_the_config(tmp_path):
+    write_config(tmp_path, "mlp-traffic-M1", ("SGD",), (0,))
+    for name in ("SGD", "wide", "reshuffled"):
+        write_run(tmp_path, run_record(name))
+    own = {"SGD": {}, "wide": {"batch_size": 16}, "reshuffled": {"replacement": False}}
+    path = tmp_path / "mlp-traffic-M1" / "config.yaml"
+    path.write_text(json.dumps({"optimizers": own, "seeds": [0]}))
+    runs = read_runs(tmp_path).set_index("optimizer")
+    assert runs["windows_per_step"].to_dict() == {"SGD": 1, "reshuffled": 1, "wide": 16}
+    assert runs.index[~runs["replacement"].astype(bool)].tolist() == ["reshuffled"]
+
+
 def test_missing_folder_raises(tmp_path):
     with pytest.raises(ArgumentError, match="not a folder"):
         read_runs(tmp_path / "nowhere")
@@ -172,7 +194,7 @@ def test_unreadable_config_raises_with_its_path(tmp_path):
     path = tmp_path / "mlp-traffic-M1" / "config.yaml"
     for text in (
         *("a: [1,", "a: !!python/name:os.system", "optimizers: 5", "seeds: {a: 1}"),
-        *("optimizers: [1]", "[" * 3000, "\x07"),
+        *("optimizers: [1]", "optimizers: {SGD: 1}", "[" * 3000, "\x07"),
     ):
         path.write_text(text)
         with pytest.raises(FileLayoutError, match=re.escape(str(path))):

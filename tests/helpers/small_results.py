@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 import yaml
 
-OPTIMIZER_NAMES = ("SGD", "SCSG", "SCott", "stratified SGD")
+from pts_scott.experiments.results import PAPER_OPTIMIZERS
+
+OPTIMIZER_NAMES = ("SGD", "SCSG", "SCott", "stratified SGD")  # in order
 SEEDS = (0, 1, 2)
 VERSIONS = {"python": "3.11.9", "torch": "2.13.0"}
 
@@ -20,6 +22,7 @@ def run_record(
 ):
     """Return the content of a ``run.json``."""
     finished = status == "finished"
+    rule, method = PAPER_OPTIMIZERS.get(optimizer, ("", ""))
     run = {
         "setting": "mlp-traffic-M1",
         "model": "MLP",
@@ -27,7 +30,8 @@ def run_record(
         "loss": "NLL",
         "batch_size": 1,
         "optimizer": optimizer,
-        "method": "plain",
+        "method": method,
+        "rule": rule,
         "learning_rate": 0.005,
         "gamma": None,
         "seed": seed,
@@ -48,6 +52,7 @@ def run_record(
         "evaluated_train": 4096,
         "evaluated_test": 512,
         "time_budget": 30.0,
+        "gradient_budget": None,
     }
     return {**run, **changes}
 
@@ -133,7 +138,9 @@ def write_results(folder):
 
 def runs_frame(*records):
     """Return runs as ``read_runs`` does, without files."""
-    runs = pd.DataFrame(list(records))
+    runs = pd.DataFrame(
+        [{"windows_per_step": r["batch_size"], "replacement": True, **r} for r in records]
+    )
     return runs.assign(gamma=math.nan).astype({"train_loss": float, "test_loss": float})
 
 

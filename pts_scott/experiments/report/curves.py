@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from pts_scott.experiments.results import LOSS_COLUMNS
+
 LOG_LOSS_FACTOR = 10.0  # a positive loss that falls by this factor gets a log axis
 LOG_COST_FACTOR = 5.0  # so do steps or gradients whose rates differ by this factor
 # How far the loss axis reaches above the median, in units of (median − minimum):
@@ -100,3 +102,32 @@ def needs_log_cost_axis(costs: Sequence[tuple[pd.Series, pd.Series]]) -> bool:
     """
     rates = [cost.max() / seconds.max() for cost, seconds in costs if len(seconds) > 1]
     return bool(rates) and max(rates) > LOG_COST_FACTOR * min(rates)
+
+
+def average_measurements(curves: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean curves: the n-th measurements of the finished seeds, averaged.
+
+    Parameters
+    ----------
+    curves
+        As returned by ``read_curves``.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns ``setting``, ``optimizer``, ``measurement``, ``seeds``, the mean costs
+        ``step``, ``gradients`` and ``seconds``, and mean and standard deviation of both
+        losses, as far as all finished seeds were measured.
+    """
+    finished = curves[curves["status"] == "finished"]
+    keys = ["setting", "optimizer"]
+    numbered = finished.assign(measurement=finished.groupby([*keys, "seed"]).cumcount())
+    points = numbered.groupby([*keys, "measurement"], sort=False)
+    losses = list(LOSS_COLUMNS.values())
+    table = points.agg(
+        seeds=("seed", "size"),
+        **{cost: (cost, "mean") for cost in ("step", "gradients", "seconds")},
+        **{f"{y}_{part}": (y, part) for y in losses for part in ("mean", "std")},
+    ).reset_index()
+    complete = table["seeds"] == table.groupby(keys)["seeds"].transform("max")
+    return table[complete].reset_index(drop=True)

@@ -26,6 +26,14 @@ def format_seconds(value: float) -> str:
     return format_known(value, ".1f" if value >= 10 else ".2f")
 
 
+def format_share(value: float) -> str:
+    """Format a share in percent: 8.5 %, 62 %, 250 %; from ten times on, as a factor."""
+    if value >= 10:
+        return f"{value:.0f}\u00a0×" if math.isfinite(value) else "∞"
+    text = format_known(100 * value, ".0f" if value >= 0.0995 else ".1f")
+    return f"{text}\u00a0%"
+
+
 def format_known(value: float, spec: str) -> str:
     """Format a number with the given format specification; NaN becomes a dash."""
     return DASH if math.isnan(value) else format(value, spec)

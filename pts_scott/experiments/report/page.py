@@ -9,20 +9,18 @@ from typing import Any
 
 import pandas as pd
 
-from pts_scott.experiments.report.formatting import (
-    DASH,
-    format_known,
-    format_number,
-    format_seconds,
-)
-from pts_scott.experiments.report.tables import Row, Table
-from pts_scott.experiments.report.verdicts import (
-    SELECTION_CAVEAT,
-    STRATIFIED_PAIR,
-    comparison_name,
-    verdict_sentences,
-)
+from pts_scott.experiments.report.formatting import DASH, format_known, format_seconds
+from pts_scott.experiments.report.tables import Cell, Row, Table
 from pts_scott.experiments.results import STATUSES, SettingFolder, sort_optimizers
+
+COSTS = {
+    "learning_rate": "g",
+    "gamma": "g",
+    "windows_per_step": ".0f",
+    "steps": ",.0f",
+    "gradients": ",.0f",
+    "anchors": ",.0f",
+}
 
 
 @dataclass(frozen=True)
@@ -48,29 +46,30 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Verdicts:
-    """Sentences that count the verdicts, and the verdicts; empty without any pair."""
-
-    sentences: Sequence[str]
-    table: Table | None
-
-
-@dataclass(frozen=True)
 class FigureImage:
-    """A figure as a base64-encoded PNG, with its caption."""
+    """A figure as an SVG element, with its caption."""
 
-    png: str
+    svg: str
     caption: str
 
 
 @dataclass(frozen=True)
+class Overview:
+    """The comparison with plain optimizers over all settings; empty without any pair."""
+
+    counts: Table | None
+    matrix: Table | None
+    figures: Sequence[FigureImage]
+
+
+@dataclass(frozen=True)
 class SettingPart:
-    """The part of the page about one setting."""
+    """The part of the page about one setting; ``tables`` by what they show."""
 
     name: str
     has_curves: bool
     figures: Sequence[FigureImage]
-    costs: Table | None
+    tables: Mapping[str, Table]
     config_text: str
 
 
@@ -87,11 +86,12 @@ class Versions:
 class ReportPage:
     """All facts of the page, in the order in which it shows them."""
 
+    headline: Sequence[str]
     completeness: Completeness
-    comparison: Comparison
+    overview: Overview
     losses: Table
-    verdicts: Verdicts
     settings: Sequence[SettingPart]
+    comparison: Comparison
     backtest: Table
     unfinished_runs: Table | None
     warnings: Sequence[str]
@@ -117,9 +117,9 @@ def collect_comparison(
     )
     rows = [_setting_row(s, runs[runs["setting"] == s.name]) for s in settings]
     caption = (
-        "Seconds are per run: the range over all finished runs for training, means for "
-        "the rest. Windows: the number on which the losses of the table were measured, "
-        "out of the total."
+        "Seconds are per run: the range over all finished runs for training, and means "
+        "for the rest. The windows are those on which the losses of the table were "
+        "measured, out of all."
     )
     table = Table(header, rows, caption, labels=1)
     return Comparison(_comparison_notes(settings, runs), table)
@@ -133,10 +133,11 @@ def _comparison_notes(settings: Sequence[SettingFolder], runs: pd.DataFrame) -> 
     mixed_workers = _mixed_settings(runs, "workers", dropna=False)
 
     count = runs["status"].value_counts()
-    optimizers = sort_optimizers(runs["optimizer"])
+    rules = dict(zip(runs["optimizer"], runs["rule"]))
+    optimizers = sort_optimizers(runs["optimizer"], rules)
     notes = [
         f"Settings: {len(settings)}; optimizers: {len(optimizers)} "
-        f"({', '.join(optimizers)}); runs: {len(runs)}, of which "
+        f"({'; '.join(optimizers)}); runs: {len(runs)}, of which "
         + ", ".join(f"{count.get(status, 0)} {status}" for status in STATUSES)
         + "."
     ]
@@ -197,47 +198,26 @@ def _setting_row(setting: SettingFolder, runs: pd.DataFrame) -> Row:
     return Row.of(*facts, *windows, *means)
 
 
-def collect_verdicts(verdicts: pd.DataFrame) -> Verdicts:
-    """Return the sentences about the verdicts, and the verdicts that they count."""
-    if verdicts.empty:
-        return Verdicts([], None)
-    rows = []
-    repeated = verdicts["setting"].duplicated()
-    for (_, row), follows in zip(verdicts.iterrows(), repeated):
-        pair = comparison_name((row["challenger"], row["baseline"]))
-        labels = (row["setting"], pair, row["loss"], row["verdict"], row["note"])
-        numbers = (format_number(row[key]) for key in ("difference", "errors", "p_value"))
-        rows.append(Row.of(*labels, *numbers, rule="" if follows else "block"))
-    header = (
-        *("Setting", "Optimizers", "Loss", "Ended", "Note"),
-        *("Difference", "In standard errors", "p"),
-    )
-    caption = (
-        "Difference of the means, negative if the first ended lower, also in standard "
-        "errors; p-value of Welch's test of equal means."
-    )
-    if (verdicts["comparison"] == comparison_name(STRATIFIED_PAIR)).any():
-        caption += (
-            f" Where the first is a stratified mini-batch optimizer, {SELECTION_CAVEAT}."
-        )
-    sentences = verdict_sentences(verdicts).splitlines()
-    return Verdicts(sentences, Table(header, rows, caption, labels=5))
-
-
 def cost_table(cells: pd.DataFrame) -> Table:
     """Return the step sizes and the costs of the optimizers of a setting."""
     rows = []
     for _, row in cells.iterrows():
-        rates = [format_known(row[k], "g") for k in ("learning_rate", "gamma")]
-        counts = [
-            format_known(row[k], ",.0f").replace(",", "\u202f")
-            for k in ("steps", "gradients", "anchors")
+        numbers = [
+            (format_known(row[key], spec).replace(",", "\u202f"), row[key])
+            for key, spec in COSTS.items()
         ]
-        rows.append(
-            Row.of(row["optimizer"], *rates, *counts, format_seconds(row["seconds"]))
-        )
-    header = ("Optimizer", "Step size", "γ", "Steps", "Gradients", "Anchors", "Seconds")
-    return Table(header, rows, "Means over the finished seeds.", labels=1)
+        numbers.append((format_seconds(row["seconds"]), row["seconds"]))
+        cells = [Cell(text, value=value) for text, value in numbers]
+        rows.append(Row([Cell(row["optimizer"]), *cells], "block"))
+    header = (
+        *("Optimizer", "Step size", "γ", "Windows per step", "Steps", "Gradients"),
+        *("Anchors", "Seconds"),
+    )
+    caption = (
+        "Counts and seconds are means over the finished seeds. Windows per step are M of "
+        "the optimizer; an anchor's are not included."
+    )
+    return Table(header, rows, caption, labels=1)
 
 
 def unfinished_runs_table(runs: pd.DataFrame) -> Table | None:

@@ -12,12 +12,11 @@ from pts_scott.experiments.results import (
     COST_COLUMNS,
     LOSS_COLUMNS,
     METRICS,
-    PAPER_OPTIMIZERS,
     STATUSES,
-    STRATIFIED_GROUP,
-    OptimizerKind,
     sort_optimizers,
 )
+
+MEASURES = (*LOSS_COLUMNS.values(), *METRICS)
 
 
 def summarize_runs(runs: pd.DataFrame) -> pd.DataFrame:
@@ -31,16 +30,19 @@ def summarize_runs(runs: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row per setting and optimizer, in the order of the paper: the number of
-        ``seeds`` and how many of them ``finished``, ``diverged`` and ``failed``;
-        ``outcome``, the same in words, empty if all finished; and over the finished
-        seeds the mean and standard deviation (n − 1) of the losses and the means of the
-        metrics and costs.
+        One row per setting and optimizer, by update rule: the number of ``seeds`` and
+        how many of them ``finished``, ``diverged`` and ``failed``; ``outcome``, the same
+        in words, empty if all finished; and over the finished seeds the mean and standard
+        deviation (n − 1) of the losses and metrics, and the means of the costs.
     """
-    shared = ["setting", "model", "dataset", "loss", "batch_size", "optimizer", "method"]
+    shared = [
+        *("setting", "model", "dataset", "loss", "batch_size", "optimizer", "method"),
+        *("rule", "windows_per_step", "replacement"),
+    ]
     rows = []
     for _, of_setting in runs.groupby("setting", sort=False):
-        for optimizer in sort_optimizers(of_setting["optimizer"]):
+        rules = dict(zip(of_setting["optimizer"], of_setting["rule"]))
+        for optimizer in sort_optimizers(of_setting["optimizer"], rules):
             seeds = of_setting[of_setting["optimizer"] == optimizer]
             row = {key: seeds[key].iloc[0] for key in [*shared, "learning_rate", "gamma"]}
             row["seeds"] = len(seeds)
@@ -49,31 +51,15 @@ def summarize_runs(runs: pd.DataFrame) -> pd.DataFrame:
             )
             row["outcome"] = _describe_outcome(row)
             finished = seeds[seeds["status"] == "finished"]
-            for loss in LOSS_COLUMNS.values():
-                row[f"{loss}_mean"] = finished[loss].mean(skipna=False)
-                row[f"{loss}_std"] = finished[loss].std(ddof=1, skipna=False)
-            row.update({key: finished[key].mean() for key in (*METRICS, *COST_COLUMNS)})
+            for column in MEASURES:
+                row[f"{column}_mean"] = finished[column].mean(skipna=False)
+                row[f"{column}_std"] = finished[column].std(ddof=1, skipna=False)
+            row.update({key: finished[key].mean() for key in COST_COLUMNS})
             rows.append(row)
-    losses = [f"{c}_{part}" for c in LOSS_COLUMNS.values() for part in ("mean", "std")]
+    measures = [f"{c}_{part}" for c in MEASURES for part in ("mean", "std")]
     counts = ["learning_rate", "gamma", "seeds", *STATUSES, "outcome"]
-    columns = [*shared, *counts, *losses, *METRICS, *COST_COLUMNS]
+    columns = [*shared, *counts, *measures, *COST_COLUMNS]
     return pd.DataFrame(rows, columns=columns)
-
-
-def optimizer_group(optimizer: str, method: str = "") -> str:
-    """Return the group of an optimizer: its update rule as in the paper, or "stratified".
-
-    Parameters
-    ----------
-    optimizer
-        Its name.
-    method
-        Its gradient method, as recorded by its runs; "" to infer it from the name.
-    """
-    update_rule, known = PAPER_OPTIMIZERS.get(optimizer, OptimizerKind("", "other"))
-    if STRATIFIED_GROUP in (method, known):
-        return STRATIFIED_GROUP
-    return update_rule or known
 
 
 def lowest_rows(cells: pd.DataFrame, column: str) -> list[Any]:

@@ -9,24 +9,29 @@ from typing import Any
 
 import pandas as pd
 
+from pts_scott.experiments.report.families import plain_partner
 from pts_scott.experiments.report.formatting import format_mean, format_number
-from pts_scott.experiments.report.summary import lowest_rows, optimizer_group
-from pts_scott.experiments.results import (
-    LOSS_COLUMNS,
-    METRICS,
-    UPDATE_RULES,
-    sort_optimizers,
+from pts_scott.experiments.report.summary import lowest_rows
+from pts_scott.experiments.report.welch import SIGNIFICANCE_LEVEL, Difference, Sample
+from pts_scott.experiments.results import LOSS_COLUMNS, METRICS, sort_optimizers
+
+BOLD_CAPTION = (
+    "Bold: better than the plain optimizer with the same update rule by Welch's test "
+    f"(p < {SIGNIFICANCE_LEVEL:g}), with all seeds of both finished. ★: the lowest mean "
+    "in the setting of those whose seeds all finished, whether or not a test confirms it."
 )
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The text of a table cell, a note on it, and its marks."""
+    """The text of a table cell, a note on it, its marks, and how it looks and sorts."""
 
     text: str
     note: str = ""
     bold: bool = False
     star: bool = False
+    value: float | None = None  # what a numeric cell is sorted by
+    tone: str = ""  # a verdict, shown as a colour
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,18 @@ class Table:
     caption: str = ""
     labels: int = 2
 
+    @property
+    def has_blocks(self) -> bool:
+        """Whether some rows share their first cell."""
+        return any(row.rule != "block" for row in self.rows)
+
     def blocks(self) -> list[list[Row]]:
-        """Return the rows by block; the rows of a block share their first cell."""
+        """Return the rows by block; the rows of a block share their first cell.
+
+        A table without blocks, all of whose rows would start one, is one block.
+        """
+        if not self.has_blocks:
+            return [list(self.rows)]
         blocks: list[list[Row]] = []
         for row in self.rows:
             if row.rule == "block" or not blocks:
@@ -98,24 +113,21 @@ def loss_table(summary: pd.DataFrame) -> Table:
     rows = []
     for label, block in _blocks(summary):
         cells = _loss_cells(block)
-        group = ""
-        for number, optimizer in enumerate(sort_optimizers(block["optimizer"])):
-            new_group = number > 0 and optimizer_group(optimizer) != group
-            group = optimizer_group(optimizer)
+        rules = dict(zip(block["optimizer"], block["rule"]))
+        previous = None
+        for optimizer in sort_optimizers(block["optimizer"], rules):
             row = [Cell(label), Cell(optimizer)]
             for dataset in datasets:
                 for loss in LOSS_COLUMNS:
                     row.append(cells.get((dataset, optimizer, loss), Cell("")))
-            rule = "block" if number == 0 else "group" if new_group else ""
-            rows.append(Row(row, rule))
+            rule = "" if rules[optimizer] == previous else "group"
+            rows.append(Row(row, "block" if previous is None else rule))
+            previous = rules[optimizer]
     header = [f"{dataset}, {loss}" for dataset in datasets for loss in LOSS_COLUMNS]
     caption = (
         "Loss after training, mean ± standard deviation over the seeds; lower is better. "
-        "Bold: the lowest mean of a group (SGD, SCSG, SCott; Adam, S-Adam; Adagrad, "
-        "S-Adagrad). ★: the lowest mean of all optimizers in that setting, including "
-        "those outside the groups. If seeds diverged or failed, the cell shows how many, "
-        "its mean is over the other seeds, and it is never marked as the lowest. No ±: "
-        "one seed."
+        f"{BOLD_CAPTION} If seeds diverged or failed, the cell says how many, and its "
+        "mean is over the others. A cell without ± has one seed."
     )
     return Table(["Setting", "Optimizer", *header], rows, caption)
 
@@ -125,17 +137,22 @@ def backtest_table(summary: pd.DataFrame) -> Table:
     rows = []
     for setting, cells in summary.groupby("setting", sort=False):
         cells = cells.set_index("optimizer")
-        best = {m: lowest_rows(cells, m) if len(cells) > 1 else [] for m in METRICS}
         for number, (optimizer, row) in enumerate(cells.iterrows()):
             labels = [setting, optimizer, row["outcome"] or f"{row['finished']} finished"]
             values = [
-                Cell(format_number(row[m]), bold=optimizer in best[m]) for m in METRICS
+                Cell(
+                    format_number(row[f"{metric}_mean"]),
+                    bold=_is_better(cells, str(optimizer), metric),
+                    star=_is_lowest(cells, str(optimizer), metric),
+                    value=row[f"{metric}_mean"],
+                )
+                for metric in METRICS
             ]
             rule = "block" if number == 0 else ""
-            rows.append(Row([*map(Cell, labels), *values], rule))
+            rows.append(Row([*map(Cell, map(str, labels)), *values], rule))
     caption = (
         "Backtest on the test range, mean over the seeds that finished; lower is better. "
-        "Bold: the lowest in the setting among optimizers whose seeds all finished."
+        f"{BOLD_CAPTION}"
     )
     return Table(["Setting", "Optimizer", "Seeds", *METRICS], rows, caption, labels=3)
 
@@ -163,23 +180,34 @@ def _blocks(summary: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
 
 
 def _loss_cells(block: pd.DataFrame) -> dict[tuple[str, str, str], Cell]:
-    """Return the cells of a block by dataset, optimizer and loss, the lowest marked."""
+    """Return the cells of a block by dataset, optimizer and loss, with their marks."""
     cells = {}
     for dataset, rows in block.groupby("dataset", sort=False):
         rows = rows.set_index("optimizer")
-        groups = rows.index.map(optimizer_group)
         for loss, column in LOSS_COLUMNS.items():
-            mean = f"{column}_mean"
-            bold = set()
-            for update_rule in UPDATE_RULES:
-                group = rows[groups == update_rule]
-                bold |= set(lowest_rows(group, mean) if len(group) > 1 else [])
-            star = set(lowest_rows(rows, mean) if len(rows) > 1 else [])
             for optimizer, row in rows.iterrows():
-                text, note = _loss_text(row, column, rows["seeds"].max())
-                marks = {"bold": optimizer in bold, "star": optimizer in star}
-                cells[dataset, optimizer, loss] = Cell(text, note, **marks)
+                name = str(optimizer)
+                cells[dataset, optimizer, loss] = Cell(
+                    *_loss_text(row, column, rows["seeds"].max()),
+                    bold=_is_better(rows, name, column),
+                    star=_is_lowest(rows, name, column),
+                    value=row[f"{column}_mean"],
+                )
     return cells
+
+
+def _is_better(cells: pd.DataFrame, optimizer: str, column: str) -> bool:
+    """Return whether a test finds an optimizer better than its plain partner."""
+    partner = plain_partner(cells, optimizer)
+    if partner is None or partner == optimizer:
+        return False
+    pair = (Sample.of(cells.loc[name], column) for name in (optimizer, partner))
+    difference = Difference(*pair)
+    return difference.distinguished and difference.value < 0
+
+
+def _is_lowest(cells: pd.DataFrame, optimizer: str, column: str) -> bool:
+    return len(cells) > 1 and optimizer in lowest_rows(cells, f"{column}_mean")
 
 
 def _loss_text(row: Mapping[str, Any], column: str, seeds: int) -> tuple[str, str]:

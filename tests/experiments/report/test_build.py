@@ -37,8 +37,17 @@ def page(results):
 
 
 def test_report_writes_all_files(results, page):
-    assert len(pd.read_csv(results / "runs.csv")) == 23
-    assert len(pd.read_csv(results / "verdicts.csv")) == 2 * 2 * 3
+    tables = {path.stem: pd.read_csv(path) for path in results.glob("*.csv")}
+    assert {name: len(table) for name, table in tables.items()} == {
+        "runs": 23,
+        "summary": 2 * 4,
+        "verdicts": 2 * 4 * 2 * 3,  # settings, pairs, losses, places
+        "reach": 2 * 4 * 2,
+        "curves": (4 + 4) * 7,
+        "variance": 6,
+    }
+    assert set(tables["verdicts"]["verdict"]) <= {"better", "tied", "worse", "undecided"}
+    assert "| M = 1 | SCott | SGD |" in (results / "verdicts.md").read_text("utf-8")
     cells = summarize_runs(read_runs(results))
     assert (results / "table.md").read_text(encoding="utf-8") == table_markdown(cells)
     assert len(markdown_rows((results / "backtest.md").read_text(encoding="utf-8"))) == 10
@@ -48,12 +57,16 @@ def test_report_writes_all_files(results, page):
         "mlp-traffic-M1-test.png",
         "mlp-traffic-M1-training.png",
         "mlp-traffic-M1-variance.png",
+        "reach.png",
     ]
-    assert page.count("data:image/png;base64,") == 4
+    assert page.count("<svg") == page.count("<figcaption>") == 5
+    assert page.count("currentColor") > 100  # text of figures, in light and in dark
 
 
 def test_page_needs_no_network_and_escapes_its_input(page):
     assert not re.search(r"(src|href)=[\"']?(https?:)?//", page)
+    assert "@import" not in page
+    assert "url(" not in re.sub(r"url\(#\w+\)", "", page)
     assert "a<b>" not in page
     assert "a&lt;b&gt;&amp;c" in page
     assert "out of &lt;memory&gt; &amp; luck" in page
@@ -72,8 +85,9 @@ def test_page_shows_every_setting_and_every_problem(page):
     assert "512 of 1000" in text
     assert text.count("<td>diverged</td>") == 2
     assert text.count("<td>failed</td>") == 1
-    assert "By test loss, SCott ended below SGD in" in text
-    assert "both are the lowest of several" in text
+    assert "by test loss, SCott ended worse than SGD in" not in text
+    assert "SCott ended better than SGD in" in text
+    assert "p < 0.05" in text
     assert "Cut off at the upper edge: SGD, up to 1e+05." in text
     assert "± one standard error. * too <small>." in text
     assert "NLL on up to 1024 training windows" in text
@@ -118,5 +132,6 @@ def test_hostile_names_are_neither_paths_nor_markup(tmp_path):
     (path / "run.json").write_text(json.dumps({**run, "warnings": [hostile]}))
     (path / "versions.json").write_text(json.dumps({hostile: [hostile]}))
     page = write_report(folder).read_text(encoding="utf-8")
-    assert "<script" not in page
+    assert "<script>alert" not in page
+    assert page.count("<script") == 1
     assert [p.name for p in tmp_path.iterdir()] == ["bench"]

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pts_scott.experiments.report.curves import mean_curve
+from pts_scott.experiments.report.curves import average_measurements, mean_curve
 
 
 def seed_curve(seed, losses):
@@ -30,3 +30,20 @@ def test_mean_curve_ends_where_a_seed_diverges():
     assert mean["mean"].tolist() == [5, 4, 6]
     never_finite = seed_curve(2, [np.nan] * 5)
     assert mean_curve(pd.concat([whole, never_finite]), "seconds", "train_loss").empty
+
+
+def test_mean_curves_average_the_measurements_of_finished_seeds():
+    def run(seed, status, losses):
+        costs = {"step": [0, 10 + seed], "gradients": [0, 20], "seconds": [0.0, 1.0]}
+        keys = {"setting": "a", "optimizer": "SGD", "seed": seed, "status": status}
+        return pd.DataFrame({**costs, "train_loss": losses, "test_loss": losses}).assign(
+            **keys
+        )
+
+    runs = [run(0, "finished", [4.0, 1.0]), run(2, "finished", [6.0, 3.0])]
+    table = average_measurements(pd.concat([*runs, run(4, "diverged", [6.0, 1e9])]))
+    assert table["measurement"].tolist() == [0, 1]
+    assert table["seeds"].tolist() == [2, 2]
+    assert table["step"].tolist() == [0, 11]
+    assert table["train_loss_mean"].tolist() == [5, 2]
+    assert table["test_loss_std"].tolist() == pytest.approx(2 * [np.sqrt(2)])

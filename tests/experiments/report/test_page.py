@@ -7,13 +7,11 @@ from helpers.small_results import (
     VERSIONS,
     run_record,
     runs_frame,
-    seed_records,
     write_config,
     write_run,
 )
 
 from pts_scott.experiments.report import page
-from pts_scott.experiments.report.verdicts import compute_verdicts
 from pts_scott.experiments.results import SettingFolder, read_runs
 
 
@@ -26,11 +24,6 @@ def comparison_html(folder):
     runs = read_runs(folder)
     settings = SettingFolder.read_all(folder, runs)
     return render_parts(comparison=page.collect_comparison(settings, runs))
-
-
-def verdicts_html(*records):
-    verdicts = compute_verdicts(runs_frame(*records))
-    return render_parts(verdicts=page.collect_verdicts(verdicts))
 
 
 def versions_html(found):
@@ -75,18 +68,6 @@ def test_comparison_states_differing_engines_and_workers(tmp_path):
     assert "Compiled and eager runs are mixed" in html
     assert "(--workers) differs" in html
     assert "the same number of seconds" not in html
-
-
-def test_best_of_several_are_compared_with_a_caveat():
-    runs = [*seed_records("SGD", [3.0, 3.1]), *seed_records("SCott", [2.0, 2.1])]
-    caveat = "both are the lowest of several"
-    assert caveat not in verdicts_html(*runs)
-    runs += seed_records("stratified SGD", [1.0, 1.1])
-    runs += seed_records("stratified Adam", [1.5, 1.6])
-    html = verdicts_html(*runs)
-    assert f"Where the first is a stratified mini-batch optimizer, {caveat}" in html
-    assert html.count(caveat) == 3  # in the caption, and in two sentences
-    assert "no pairs" in verdicts_html(*seed_records("SGD", [1.0]))
 
 
 def test_unknown_costs_are_dashes():

@@ -22,7 +22,8 @@ def test_mean_and_deviation_use_the_finished_seeds():
     assert row["train_loss_mean"] == pytest.approx(3)
     assert row["train_loss_std"] == pytest.approx(math.sqrt((4 + 1 + 9) / 2))
     assert row["test_loss_mean"] == pytest.approx(4)
-    assert row["CRPS"] == pytest.approx(4)
+    assert row["CRPS_mean"] == pytest.approx(4)
+    assert row["CRPS_std"] == pytest.approx(math.sqrt(7))
     assert row["steps"] == pytest.approx(1001)
 
 

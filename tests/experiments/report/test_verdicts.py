@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 from helpers.small_results import run_record, runs_frame, seed_records
 
-from pts_scott.experiments.report import verdicts as module
+from pts_scott.experiments.report import welch
 from pts_scott.experiments.report.verdicts import compute_verdicts, verdict_sentences
 
 
@@ -30,21 +30,21 @@ def test_difference_is_given_in_standard_errors():
     assert row["difference"] == pytest.approx(-4)
     assert row["standard_error"] == pytest.approx(math.sqrt(13 / 3))
     assert row["errors"] == pytest.approx(-4 / math.sqrt(13 / 3))  # −1.92
-    assert row["verdict"] == "level"
+    assert row["verdict"] == "tied"
     # Variance 2 in place of 8, over 2 seeds: √(1/3 + 1), and −4 are 3.46 of them.
     runs = [*seed_records("SGD", [5.0, 7.0]), *seed_records("SCott", [1.0, 2.0, 3.0])]
     assert verdict_of(runs)["errors"] == pytest.approx(-4 / math.sqrt(4 / 3))
-    assert verdict_of(runs)["verdict"] == "level"  # with 1.7 degrees of freedom
+    assert verdict_of(runs)["verdict"] == "tied"  # with 1.7 degrees of freedom
     runs = [
         *seed_records("SGD", [5.9, 6.0, 6.1]),
         *seed_records("SCott", [1.0, 2.0, 3.0]),
     ]
-    assert verdict_of(runs)["verdict"] == "below"
+    assert verdict_of(runs)["verdict"] == "better"
     runs = [
         *seed_records("SGD", [1.0, 2.0, 3.0]),
         *seed_records("SCott", [5.9, 6.0, 6.1]),
     ]
-    assert verdict_of(runs)["verdict"] == "above"
+    assert verdict_of(runs)["verdict"] == "worse"
 
 
 def test_p_value_equals_welchs_test_of_scipy():
@@ -60,7 +60,7 @@ def test_false_positive_rate_is_at_most_the_significance_level():
     for _ in range(400):
         one, other = generator.standard_normal((2, 5))
         row = verdict_of([*seed_records("SGD", other), *seed_records("SCott", one)])
-        rejected += row["verdict"] != "level"
+        rejected += row["verdict"] != "tied"
     # At most 0.05 of 400 plus 3 standard deviations; Welch's test is conservative for
     # so few seeds.
     assert rejected <= 400 * 0.05 + 3 * math.sqrt(400 * 0.05 * 0.95)
@@ -69,17 +69,17 @@ def test_false_positive_rate_is_at_most_the_significance_level():
 def test_training_and_test_loss_have_separate_verdicts():
     sgd = [run_record("SGD", n, train=5 + n / 10, test=1 + n / 10) for n in range(3)]
     scott = [run_record("SCott", n, train=1 + n / 10, test=5 + n / 10) for n in range(3)]
-    assert verdict_of([*sgd, *scott], "training")["verdict"] == "below"
-    assert verdict_of([*sgd, *scott], "test")["verdict"] == "above"
+    assert verdict_of([*sgd, *scott], "training")["verdict"] == "better"
+    assert verdict_of([*sgd, *scott], "test")["verdict"] == "worse"
 
 
 def test_divergence_loses_and_failure_is_undecided():
     low, high = [1.0, 1.1], [5.0, 5.1]
     broken = {s: [run_record("SCott", 9, status=s)] for s in ("diverged", "failed")}
     sgd, scott = seed_records("SGD", high), seed_records("SCott", low)
-    assert verdict_of([*sgd, *scott])["verdict"] == "below"
+    assert verdict_of([*sgd, *scott])["verdict"] == "better"
     lost = verdict_of([*sgd, *scott, *broken["diverged"]])
-    assert lost["verdict"] == "above"
+    assert lost["verdict"] == "worse"
     assert lost["note"] == "SCott: 1 of 3 diverged"
     assert verdict_of([*sgd, *scott, *broken["failed"]])["verdict"] == "undecided"
     both = [*sgd, run_record("SGD", 9, status="diverged"), *scott, *broken["diverged"]]
@@ -89,53 +89,36 @@ def test_divergence_loses_and_failure_is_undecided():
         run_record("SGD", 9, status="diverged"),
         *seed_records("SCott", high),
     ]
-    assert verdict_of(worse)["verdict"] == "below"
+    assert verdict_of(worse)["verdict"] == "better"
 
 
 def test_one_seed_is_undecided_and_identical_seeds_are_decided():
     single = [*seed_records("SGD", [5.0]), *seed_records("SCott", [1.0])]
     assert verdict_of(single)["verdict"] == "undecided"
     same = [*seed_records("SGD", [5.0, 5.0]), *seed_records("SCott", [5.0, 5.0])]
-    assert verdict_of(same)["verdict"] == "level"
+    assert verdict_of(same)["verdict"] == "tied"
     certain = [*seed_records("SGD", [5.0, 5.0]), *seed_records("SCott", [1.0, 1.0])]
     assert verdict_of(certain)["errors"] == -math.inf
-    assert verdict_of(certain)["verdict"] == "below"
+    assert verdict_of(certain)["verdict"] == "better"
 
 
-def test_best_stratified_optimizer_is_compared_with_the_best_other():
+def test_every_optimizer_is_compared_with_the_plain_one_of_its_update_rule():
     runs = [
         *seed_records("SGD", [3.0, 3.1]),
+        *seed_records("auto SGD", [1.0, 1.1], method="auto", rule="sgd"),
         *seed_records("Adam", [2.0, 2.1]),
-        *seed_records("S-Adam", [0.0, 0.1]),
-        run_record("S-Adam", 2, status="diverged"),  # so it is not the best of the others
-        *seed_records("stratified SGD", [1.0, 1.1]),
-        *seed_records("stratified Adam", [1.5, 1.6]),
+        *seed_records("auto Adam", [2.0, 2.1], method="auto", rule="adam"),
+        *seed_records("without a partner", [2.0, 2.1], method="auto", rule="adamw"),
     ]
-    comparison = "the best stratified mini-batch optimizer against the best of the others"
-    row = verdict_of(runs, comparison=comparison)
-    assert (row["challenger"], row["baseline"]) == ("stratified SGD", "Adam")
-    assert row["verdict"] == "below"
-    sentences = verdict_sentences(compute_verdicts(runs_frame(*runs))).splitlines()
-    has_caveat = ["both are the lowest of several" in sentence for sentence in sentences]
-    assert has_caveat == ["the best of the others" in sentence for sentence in sentences]
-    assert sum(has_caveat) == 2
-    assert sentences[-1].endswith("so the test is only indicative.")
-
-
-def test_stratified_method_counts_under_any_name():
-    runs = [
-        *seed_records("SGD", [3.0, 3.1]),
-        *seed_records("b = 4", [1.0, 1.1], method="stratified"),
-    ]
-    comparison = "the best stratified mini-batch optimizer against the best of the others"
-    row = verdict_of(runs, comparison=comparison)
-    assert (row["challenger"], row["baseline"]) == ("b = 4", "SGD")
+    found = compute_verdicts(runs_frame(*runs)).query("loss == 'test'")
+    assert list(found["comparison"]) == ["auto SGD against SGD", "auto Adam against Adam"]
+    assert list(found["verdict"]) == ["better", "tied"]
 
 
 def test_sentences_count_settings_by_verdict():
-    cases = {"below": ([5, 5.1], [1, 1.1]), "above": ([1, 1.1], [5, 5.1])}
-    cases["level"] = ([1, 1.1], [1, 1.1])
-    wins = ("below", "below", "below", "level", "above", "above")
+    cases = {"better": ([5, 5.1], [1, 1.1]), "worse": ([1, 1.1], [5, 5.1])}
+    cases["tied"] = ([1, 1.1], [1, 1.1])
+    wins = ("better", "better", "better", "tied", "worse", "worse")
     runs = []
     for number, case in enumerate(wins):
         runs += seed_records("SGD", cases[case][0], setting=f"s{number}")
@@ -145,10 +128,10 @@ def test_sentences_count_settings_by_verdict():
     runs += seed_records("Adam", [1, 1.1], setting="s8")  # no pair
     text = verdict_sentences(compute_verdicts(runs_frame(*runs)))
     assert text.splitlines() == [
-        "By training loss, SCott ended below SGD in 3 of 7 settings, level in 1 "
-        "(p ≥ 0.05 in Welch's test), above in 3; 1 of these by divergence.",
-        "By test loss, SCott ended below SGD in 3 of 7 settings, level in 1, above in 3; "
-        "1 of these by divergence.",
+        "By training loss, SCott ended better than SGD in 3 of 7 settings, tied in 1 "
+        "(p ≥ 0.05 in Welch's test), worse in 3; 1 of these by divergence.",
+        "By test loss, SCott ended better than SGD in 3 of 7 settings, tied in 1, worse "
+        "in 3; 1 of these by divergence.",
     ]
     runs += [
         *seed_records("SGD", [1.0], setting="s9"),
@@ -159,15 +142,34 @@ def test_sentences_count_settings_by_verdict():
     assert "undecided in 1 (one seed has no standard error)" in text
 
 
+def test_sentence_about_settings_that_agree_is_short():
+    runs = []
+    for number in range(3):
+        runs += seed_records("SGD", [5, 5.1], setting=f"s{number}")
+        runs += seed_records("SCott", [1, 1.1], setting=f"s{number}")
+    text = verdict_sentences(compute_verdicts(runs_frame(*runs)))
+    first = text.splitlines()[0]
+    assert first == "By training loss, SCott ended better than SGD in all 3 settings."
+    runs += [run_record("SGD", 2, setting="s0", status="diverged")]
+    text = verdict_sentences(compute_verdicts(runs_frame(*runs)))
+    assert "in 3 of 3 settings" in text
+    assert "1 of these by divergence" in text
+
+
 def test_sentences_state_the_significance_level(monkeypatch):
     # Variances 0.5 over 2 seeds: 2 / √0.5 = 2.8 standard errors, of which p is 0.106.
     runs = runs_frame(
         *seed_records("SGD", [3.0, 4.0]), *seed_records("SCott", [1.0, 2.0])
     )
     both = pd.concat([runs, runs.assign(setting="another")])
-    assert "level in 2 (p ≥ 0.05 " in verdict_sentences(compute_verdicts(both))
-    monkeypatch.setattr(module, "SIGNIFICANCE_LEVEL", 0.2)
-    assert "level in 0 (p ≥ 0.2 " in verdict_sentences(compute_verdicts(both))
+    text = verdict_sentences(compute_verdicts(both))
+    assert "SCott tied with SGD in both settings (p ≥ 0.05 in Welch's test)." in text
+    monkeypatch.setattr(welch, "SIGNIFICANCE_LEVEL", 0.2)
+    text = verdict_sentences(compute_verdicts(both))
+    assert "SCott ended better than SGD in both settings." in text
+    tied = runs_frame(*seed_records("SGD", [3, 4]), *seed_records("SCott", [3, 4]))
+    text = verdict_sentences(compute_verdicts(tied))
+    assert text.count("(p ≥ 0.2 in Welch's test)") == 1
 
 
 def test_single_setting_has_a_sentence_without_counts(monkeypatch):
@@ -175,9 +177,68 @@ def test_single_setting_has_a_sentence_without_counts(monkeypatch):
         *seed_records("SGD", [3.0, 4.0]), *seed_records("SCott", [1.0, 2.0])
     )
     assert verdict_sentences(compute_verdicts(runs)).splitlines()[0] == (
-        "By training loss, SCott ended level with SGD (p ≥ 0.05 in Welch's test)."
+        "By training loss, SCott tied with SGD (p ≥ 0.05 in Welch's test)."
     )
-    monkeypatch.setattr(module, "SIGNIFICANCE_LEVEL", 0.2)
+    monkeypatch.setattr(welch, "SIGNIFICANCE_LEVEL", 0.2)
     first, second = verdict_sentences(compute_verdicts(runs)).splitlines()
-    assert first == "By training loss, SCott ended below SGD."
-    assert second == "By test loss, SCott ended below SGD."
+    assert first == "By training loss, SCott ended better than SGD."
+    assert second == "By test loss, SCott ended better than SGD."
+
+
+def straight_curves(optimizer, slopes, gradients_per_step=1, points=5):
+    """Return curves whose loss falls from 10 by a slope per step, one per seed."""
+    step = 25.0 * np.arange(points)
+    return pd.concat(
+        pd.DataFrame(
+            {
+                "setting": "mlp-traffic-M1",
+                "optimizer": optimizer,
+                "seed": seed,
+                "status": "finished",
+                "step": step,
+                "gradients": gradients_per_step * step,
+                "seconds": np.linspace(0, 30, points),
+                "train_loss": 10 - slope * step,
+                "test_loss": 20 - slope * step,
+            }
+        )
+        for seed, slope in enumerate(slopes)
+    )
+
+
+def test_curves_are_compared_at_equal_steps_and_gradients():
+    runs = [*seed_records("SGD", [1.0, 1.0]), *seed_records("SCott", [2.0, 2.0])]
+    curves = pd.concat(
+        [
+            straight_curves("SGD", [0.040, 0.042]),  # 100 steps of one gradient
+            straight_curves("SCott", [0.050, 0.052], gradients_per_step=2, points=4),
+        ]
+    )
+    found = compute_verdicts(runs_frame(*runs), curves).set_index(["at", "loss"])
+    assert found.loc[("end", "training"), "verdict"] == "worse"
+    # Both reach 75 steps; 10 − 75 · 0.051 against 10 − 75 · 0.041.
+    steps = found.loc[("steps", "training")]
+    assert steps["challenger_mean"] == pytest.approx(6.175)
+    assert steps["baseline_mean"] == pytest.approx(6.925)
+    assert steps["standard_error"] == pytest.approx(75 * 0.001 * math.sqrt(2))
+    assert steps["verdict"] == "better"
+    assert found.loc[("steps", "test"), "challenger_mean"] == pytest.approx(16.175)
+    # Both reach 100 gradients: 50 steps of SCott against 100 of SGD.
+    gradients = found.loc[("gradients", "training")]
+    assert gradients["challenger_mean"] == pytest.approx(10 - 50 * 0.051)
+    assert gradients["baseline_mean"] == pytest.approx(10 - 100 * 0.041)
+    assert gradients["verdict"] == "worse"
+
+
+def test_nothing_is_compared_before_the_second_measurement():
+    runs = [*seed_records("SGD", [1.0, 1.0]), *seed_records("SCott", [2.0, 2.0])]
+    curves = pd.concat(
+        [
+            straight_curves("SGD", [0.040, 0.042], gradients_per_step=16),
+            straight_curves("SCott", [0.050, 0.052]),  # 100 gradients; SGD's first: 400
+        ]
+    )
+    found = compute_verdicts(runs_frame(*runs), curves).set_index(["at", "loss"])
+    assert found.loc[("gradients", "test"), "verdict"] == "undecided"
+    assert found.loc[("gradients", "test"), "note"] == "too few measurements"
+    assert found.loc[("steps", "test"), "verdict"] == "better"
