@@ -17,6 +17,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
+import pts_scott
 from pts_scott.datasets.catalogue import available
 from pts_scott.datasets.known import FOLDER_VARIABLE as FOLDER
 
@@ -28,7 +29,8 @@ each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path
 
 
 def test_notebooks_exist():
-    assert {"quickstart", "stratification"} <= {path.stem for path in NOTEBOOKS}
+    expected = {"quickstart", "stratification", "reproduce_paper"}
+    assert expected <= {path.stem for path in NOTEBOOKS}
 
 
 @each_notebook
@@ -61,6 +63,21 @@ def test_links_point_to_existing_files(path):
     texts = [cell.source for cell in read(path).cells if cell.cell_type == "markdown"]
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", "\n".join(texts))
     assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+@each_notebook
+def test_only_public_names_are_imported(path):
+    # Lines such as "%matplotlib inline" are not Python.
+    lines = "\n".join(cell.source for cell in code_cells(read(path))).splitlines()
+    code = "\n".join(line for line in lines if not line.startswith(("%", "!")))
+    assert private_imports(code) == []
+
+
+def test_private_imports_are_found():
+    code = "from pts_scott import load, Secret\nfrom pts_scott.strata import policy"
+    assert private_imports(code) == ["pts_scott.Secret", "pts_scott.strata"]
+    assert private_imports("import pts_scott.engine") == ["pts_scott.engine"]
+    assert private_imports("import numpy\nfrom gluonts.time_feature import x") == []
 
 
 @pytest.mark.slow
@@ -109,6 +126,20 @@ def read(path: Path) -> NotebookNode:
 
 def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def private_imports(code: str) -> list[str]:
+    """Return what code imports of pts_scott that is not one of its public names."""
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            found += [a.name for a in node.names if a.name.startswith("pts_scott.")]
+        elif isinstance(node, ast.ImportFrom) and node.module == "pts_scott":
+            names = [a.name for a in node.names if a.name not in pts_scott.__all__]
+            found += [f"pts_scott.{name}" for name in names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module] if node.module.startswith("pts_scott.") else []
+    return found
 
 
 def make_small(notebook: NotebookNode, small: dict) -> None:
