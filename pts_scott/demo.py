@@ -50,8 +50,8 @@ from pts_scott.training.callbacks import Measurements
 from pts_scott.training.lightning_module import OuterLoopModule
 from pts_scott.training.trainer import ScottTrainer
 
-#: Trains with a seed; returns columns ``step``, ``seconds`` and ``loss``.
-Train = Callable[[int], pd.DataFrame]
+#: Trains with a seed for some seconds; returns columns ``step``, ``seconds``, ``loss``.
+Train = Callable[[int, float], pd.DataFrame]
 
 # Step sizes and anchors that `pts-scott tune comparison/var-synthetic-M1` chose on the
 # tuning range of data with this seed's patterns and other noise.
@@ -68,6 +68,7 @@ VAR_OPTIMIZERS: dict[str, dict[str, Any]] = {
 }
 MEASURED_WINDOWS = 4096
 POINTS = 40  # of the plotted curves
+WARM_UP = 0.3  # seconds
 SERIES, HOURS = 60, 1000
 COLOURS = ("#0072B2", "#D55E00", "#009E73")  # distinct for colour-blind readers
 
@@ -81,21 +82,21 @@ class Comparison:
     sides: dict[str, Train]
 
 
-def paper_comparison(seconds: float, repetitions: int) -> Comparison:
+def paper_comparison(repetitions: int) -> Comparison:
     """Return SGD, SCott and auto for a VAR model on the paper's synthetic data."""
     windows = synthetic_windows(repetitions)
     return Comparison(
         title="VAR on the paper's synthetic data, M = 1",
         loss="scaled mean squared error",
         sides={
-            name: _var_side(windows, seconds, settings)
+            name: _var_side(windows, settings)
             for name, settings in VAR_OPTIMIZERS.items()
         },
     )
 
 
-def _var_side(windows: WindowIndex, seconds: float, settings: dict[str, Any]) -> Train:
-    def train(seed: int) -> pd.DataFrame:
+def _var_side(windows: WindowIndex, settings: dict[str, Any]) -> Train:
+    def train(seed: int, seconds: float) -> pd.DataFrame:
         curve = LossCurve(windows)
         trainer = _trainer(
             seconds,
@@ -115,7 +116,7 @@ def _var_side(windows: WindowIndex, seconds: float, settings: dict[str, Any]) ->
     return train
 
 
-def mixed_comparison(seconds: float) -> Comparison:
+def mixed_comparison() -> Comparison:
     """Return the library's loop, plain and auto for SimpleFeedForward on mixed series."""
     data = mixed_series()
     name = next(n for n in library_estimators() if n.endswith(".SimpleFeedForward"))
@@ -128,12 +129,10 @@ def mixed_comparison(seconds: float) -> Comparison:
     windows = with_scott(estimator)(**lengths).create_windows(data.dataset())
     sides: dict[str, Train] = {}
     if backend.NAME == "gluonts":
-        sides["GluonTS' own trainer"] = _library_side(
-            estimator, lengths, data, windows, seconds
-        )
+        sides["GluonTS' own trainer"] = _library_side(estimator, lengths, data, windows)
     for method in ("plain", "auto"):
         sides[f"ScottTrainer, {method}"] = _estimator_side(
-            estimator, lengths, windows, seconds, method
+            estimator, lengths, windows, method
         )
     return Comparison(
         title="SimpleFeedForward on mixed series, M = 32",
@@ -156,15 +155,11 @@ def mixed_series(seed: int = 0) -> SeriesData:
 
 
 def _library_side(
-    estimator: type,
-    lengths: dict[str, Any],
-    data: SeriesData,
-    windows: Any,
-    seconds: float,
+    estimator: type, lengths: dict[str, Any], data: SeriesData, windows: Any
 ) -> Train:
     numbers = evenly_spaced(len(windows), MEASURED_WINDOWS)
 
-    def train(seed: int) -> pd.DataFrame:
+    def train(seed: int, seconds: float) -> pd.DataFrame:
         curve = LibraryCurve({"loss": (windows, numbers)}, POINTS, seconds=seconds)
         endless = {"trainer_kwargs": {"max_epochs": -1}}  # the curve ends the run
         with isolated_rng(seed, torch.device("cpu")):
@@ -176,9 +171,9 @@ def _library_side(
 
 
 def _estimator_side(
-    estimator: type, lengths: dict[str, Any], windows: Any, seconds: float, method: str
+    estimator: type, lengths: dict[str, Any], windows: Any, method: str
 ) -> Train:
-    def train(seed: int) -> pd.DataFrame:
+    def train(seed: int, seconds: float) -> pd.DataFrame:
         curve = LossCurve(windows)
         trainer = _trainer(seconds, seed, curve, method=method)
         with_scott(estimator)(**lengths, trainer=trainer).train_windows(windows)
@@ -222,17 +217,26 @@ def _trainer(
 
 
 def run(
-    comparisons: list[Comparison], seeds: int, say: Callable[[str], None]
+    comparisons: list[Comparison],
+    seeds: int,
+    seconds: float,
+    say: Callable[[str], None],
 ) -> pd.DataFrame:
-    """Train every side with every seed, seeds in turn, and return all curves."""
+    """Train every side with every seed, seeds in turn, and return all curves.
+
+    Each side first trains for a moment: the first steps of a process load libraries.
+    """
     curves = []
     total = seeds * sum(len(comparison.sides) for comparison in comparisons)
     with terminal_bar(total, " runs", unit_scale=False) as bar:
         for comparison in comparisons:
+            bar.set_description_str("compilation")
+            for train in comparison.sides.values():
+                train(0, WARM_UP)
             for seed in range(seeds):
                 for name, train in comparison.sides.items():
                     bar.set_description_str(f"{name}, seed {seed}")
-                    curve = train(seed)
+                    curve = train(seed, seconds)
                     last = curve.iloc[-1]
                     say(
                         f"{name}, seed {seed}: loss {last['loss']:.4g} after "
@@ -319,7 +323,7 @@ def main(arguments: list[str] | None = None) -> int:
         description=(__doc__ or "").splitlines()[0],
     )
     parser.add_argument(
-        "--seconds", type=float, default=4.0, help="training time of each run"
+        "--seconds", type=float, default=3.0, help="training time of each run"
     )
     parser.add_argument("--seeds", type=int, default=3, help="runs of each optimizer")
     parser.add_argument(
@@ -338,10 +342,10 @@ def main(arguments: list[str] | None = None) -> int:
         whole_number("seeds", options.seeds)
         options.output.mkdir(parents=True, exist_ok=True)
         comparisons = [
-            paper_comparison(seconds, options.repetitions),
-            mixed_comparison(seconds),
+            paper_comparison(options.repetitions),
+            mixed_comparison(),
         ]
-        curves = run(comparisons, options.seeds, _say)
+        curves = run(comparisons, options.seeds, seconds, _say)
         curves.to_csv(options.output / "curves.csv", index=False)
         save_figure(plot(comparisons, curves, seconds), options.output / "loss.png")
     except (ScottError, OSError) as error:
