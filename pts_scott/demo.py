@@ -27,7 +27,7 @@ from tqdm import tqdm
 from pts_scott._utils.arguments import real_number, whole_number
 from pts_scott._utils.rng import isolated_rng
 from pts_scott._utils.spacing import evenly_spaced
-from pts_scott.backends import backend
+from pts_scott.backends import ScottTrainer, backend
 from pts_scott.backends.estimators import library_estimators
 from pts_scott.data.window_index import WindowIndex
 from pts_scott.datasets.catalogue import load
@@ -48,7 +48,6 @@ from pts_scott.models.with_scott import with_scott
 from pts_scott.strata.synthetic import synthetic_stratifier
 from pts_scott.training.callbacks import Measurements
 from pts_scott.training.lightning_module import OuterLoopModule
-from pts_scott.training.trainer import ScottTrainer
 
 #: Trains with a seed for some seconds; returns columns ``step``, ``seconds``, ``loss``.
 Train = Callable[[int, float], pd.DataFrame]
