@@ -52,8 +52,8 @@ from pts_scott.training.lightning_module import OuterLoopModule
 #: Trains with a seed for some seconds; returns columns ``step``, ``seconds``, ``loss``.
 Train = Callable[[int, float], pd.DataFrame]
 
-# Step sizes and anchors that `pts-scott tune comparison/var-synthetic-M1` chose on the
-# tuning range of data with this seed's patterns and other noise.
+# Step sizes and anchors that `pts-scott tune comparison/var-synthetic-M1` chose by the
+# loss on the last tenth of its training range.
 VAR_OPTIMIZERS: dict[str, dict[str, Any]] = {
     "SGD": {"method": "plain", "learning_rate": 5e-3},
     "SCott": {
@@ -344,6 +344,8 @@ def main(arguments: list[str] | None = None) -> int:
             paper_comparison(options.repetitions),
             mixed_comparison(),
         ]
+        if backend.NAME != "gluonts":
+            _say("GluonTS' own trainer is compared only if the current GluonTS is there.")
         curves = run(comparisons, options.seeds, seconds, _say)
         curves.to_csv(options.output / "curves.csv", index=False)
         save_figure(plot(comparisons, curves, seconds), options.output / "loss.png")

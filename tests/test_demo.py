@@ -24,6 +24,8 @@ def test_demo_trains_all_sides_and_writes_plot_and_curves(tmp_path, capsys):
     assert ends.between(0.5, 5.0).all()
     for side in sides:
         assert f"{side}, seed 1: loss" in printed.err
+    told = "GluonTS' own trainer is compared only if" in printed.err
+    assert told == (backend.NAME == "pytorchts")
     assert printed.out.count("lower with") == len(sides) - 2
     assert (tmp_path / "out" / "loss.png").stat().st_size > 10_000
 
