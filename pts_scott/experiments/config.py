@@ -194,6 +194,10 @@ class TuneConfig:
     search
         "grid": every combination. "coordinate": first all step sizes, then γ at the best
         step size (then β, then b and K): 16 trials instead of 60.
+    descend
+        Whether to train the best step size found and the next smaller one for the whole
+        time budget of the experiment, and so on while the loss falls: trials that are
+        shorter than a run favour large steps. Needs a time_budget of its own.
     evaluations
         Measurements per trial, after each of which it may be pruned.
     seeds
@@ -206,6 +210,7 @@ class TuneConfig:
     betas: list[float] = field(default_factory=list)
     own: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     search: Literal["grid", "coordinate"] = "grid"
+    descend: bool = False
     evaluations: int = 5
     seeds: list[int] = field(default_factory=lambda: [1000])
 

@@ -52,6 +52,34 @@ def grid_points(stage: Stage) -> list[dict[str, float]]:
     return [dict(zip(stage, values)) for values in itertools.product(*stage.values())]
 
 
+def full_length(experiment: Experiment) -> Experiment:
+    """Return the experiment with trials that are as long as its runs."""
+    return dataclasses.replace(
+        experiment, tune=dataclasses.replace(experiment.tune, time_budget=None)
+    )
+
+
+def descent(experiment: Experiment, optimizer: str, best: OptimizerConfig) -> Stage:
+    """Return the step sizes of the descent from the best of the search, downwards."""
+    grid = stages(experiment, optimizer)[0]["learning_rate"]
+    smaller = {size for size in grid if size < best.learning_rate}
+    return {"learning_rate": [best.learning_rate, *sorted(smaller, reverse=True)]}
+
+
+def next_of_descent(study: optuna.Study, stage: Stage) -> float | None:
+    """Return the step size to try next; None once a smaller one was not better."""
+    values = {t.params["learning_rate"]: t.value for t in finished_trials(study)}
+    best = math.inf
+    for size in stage["learning_rate"]:
+        if size not in values:
+            return size
+        loss = math.inf if values[size] is None else values[size]  # None: pruned
+        if best < math.inf and loss >= best:
+            return None
+        best = loss
+    return None
+
+
 def with_values(config: OptimizerConfig, values: dict[str, Any]) -> OptimizerConfig:
     """Return an optimizer with the values of a trial."""
     values = dict(values)
@@ -179,19 +207,41 @@ def load_tuned(
 ) -> OptimizerConfig | None:
     """Return an optimizer as tuned by an earlier search; None if that is incomplete."""
     best = choose(experiment, optimizer)
-    known = import_optuna().get_all_study_names(storage)
-    for number, stage in enumerate(stages(experiment, optimizer)):
-        if study_name(experiment, optimizer, number) not in known:
+    searched = stages(experiment, optimizer)
+    for number, stage in enumerate(searched):
+        study = _stored_study(experiment, optimizer, number, stage, best, storage)
+        if study is None or len(finished_trials(study)) < len(grid_points(stage)):
             return None
-        try:
-            study = open_study(experiment, optimizer, number, stage, best, storage)
-        except ConfigError:
+        if not has_finite_loss(study):
             return None
-        complete = len(finished_trials(study)) >= len(grid_points(stage))
-        if not complete or not has_finite_loss(study):
+        best = with_values(best, study.best_trial.params)
+    if experiment.tune.descend:
+        stage, longer = descent(experiment, optimizer, best), full_length(experiment)
+        study = _stored_study(longer, optimizer, len(searched), stage, best, storage)
+        if study is None or next_of_descent(study, stage) is not None:
+            return None
+        if not has_finite_loss(study):
             return None
         best = with_values(best, study.best_trial.params)
     return best
+
+
+def _stored_study(
+    experiment: Experiment,
+    optimizer: str,
+    number: int,
+    stage: Stage,
+    start: OptimizerConfig,
+    storage: str,
+) -> optuna.Study | None:
+    """Return the study of one stage; None if the storage has none of this config."""
+    known = import_optuna().get_all_study_names(storage)
+    if study_name(experiment, optimizer, number) not in known:
+        return None
+    try:
+        return open_study(experiment, optimizer, number, stage, start, storage)
+    except ConfigError:
+        return None
 
 
 def trials_table(
@@ -202,7 +252,10 @@ def trials_table(
     known = optuna.get_all_study_names(storage)
     tables = []
     for name in names:
-        for number, stage in enumerate(stages(experiment, name)):
+        searched: list[Stage] = stages(experiment, name)
+        if experiment.tune.descend:
+            searched = [*searched, {"learning_rate": []}]
+        for number, stage in enumerate(searched):
             title = study_name(experiment, name, number)
             if title not in known:
                 continue

@@ -1,7 +1,8 @@
 """Tuning: step sizes and γ, chosen on the tuning range from the same grids for all.
 
 Each optimizer has one Optuna study per stage of its search. Trials worse than the median
-are pruned halfway; trials in the storage are not repeated.
+are pruned halfway; trials in the storage are not repeated. Trials that are shorter than a
+run favour large steps, which a descent at full length may correct at the end.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ from pts_scott.experiments.run import check_same_engine, perform, warm_up
 from pts_scott.experiments.setting import Setting, choose, ready
 from pts_scott.experiments.studies import (
     Stage,
+    descent,
     finished_trials,
+    full_length,
     grid_points,
     has_finite_loss,
     import_optuna,
     load_tuned,
+    next_of_descent,
     open_study,
     prepare_storage,
     sqlite_url,
@@ -115,13 +119,14 @@ def _tune_all(
     best: Tuned = {}
     all_stages = [stage for name in names for stage in stages(experiment, name)]
     total = sum(len(grid_points(stage)) for stage in all_stages)
+    total += 2 * len(names) * experiment.tune.descend  # a descent has two trials or more
     done = len(trials_table(experiment, names, storage))
     left = TimeLeft()
     say(f"{total} trials" + (f", {done} of them already made" if done else ""))
     with terminal_bar(total, " trials", initial=done, unit_scale=False) as bar:
 
         def remaining(made: int) -> str:
-            return left.after((made - done) / max(total - done, 1))
+            return left.after(min((made - done) / max(total - done, 1), 1.0))
 
         if workers == 1:
             made = itertools.count(done + 1)
@@ -163,16 +168,40 @@ def tune_optimizer(
         The optimizer with the best values, or None if every trial diverged.
     """
     silence_lightning()
-    best: OptimizerConfig | None = choose(experiment, optimizer)
+    best = choose(experiment, optimizer)
     with interruptible():
         warm_up(ready(experiment, tuning=True), optimizer)
-        for number, stage in enumerate(stages(experiment, optimizer)):
-            assert best is not None
+        searched = stages(experiment, optimizer)
+        for number, stage in enumerate(searched):
             study = open_study(experiment, optimizer, number, stage, best, storage)
-            best = _search(study, experiment, optimizer, best, stage, say)
-            if best is None:
-                break
+            found = _search(study, experiment, optimizer, best, stage, say)
+            if found is None:
+                return None
+            best = found
+        if experiment.tune.descend:
+            number = len(searched)
+            return _descend(experiment, optimizer, number, best, storage, say)
     return best
+
+
+def _descend(
+    experiment: Experiment,
+    optimizer: str,
+    number: int,
+    start: OptimizerConfig,
+    storage: str,
+    say: Callable[[str], None] | None,
+) -> OptimizerConfig | None:
+    """Return the best of ever smaller step sizes, each trained as long as a run."""
+    stage, longer = descent(experiment, optimizer, start), full_length(experiment)
+    study = open_study(longer, optimizer, number, stage, start, storage)
+    setting = ready(longer, tuning=True)
+    while (size := next_of_descent(study, stage)) is not None:
+        study.enqueue_trial({"learning_rate": size})
+        study.optimize(_objective(setting, optimizer, start, stage), n_trials=1)
+        if say is not None:
+            say(f"{optimizer}, as long as a run: {_describe(study.trials[-1])}")
+    return with_values(start, study.best_trial.params) if has_finite_loss(study) else None
 
 
 def _search(
@@ -185,10 +214,7 @@ def _search(
 ) -> OptimizerConfig | None:
     """Return the best of one stage, with the values of earlier stages fixed."""
     setting, grid = ready(experiment, tuning=True), grid_points(stage)
-
-    def objective(trial: optuna.Trial) -> float:
-        values = {name: trial.suggest_categorical(name, v) for name, v in stage.items()}
-        return _mean_loss(trial, setting, optimizer, with_values(start, values))
+    objective = _objective(setting, optimizer, start, stage)
 
     def report(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
         if say is not None:
@@ -204,6 +230,18 @@ def _search(
             study.enqueue_trial(params)
             study.optimize(objective, n_trials=1, callbacks=[report])
     return with_values(start, study.best_trial.params) if has_finite_loss(study) else None
+
+
+def _objective(
+    setting: Setting, optimizer: str, start: OptimizerConfig, stage: Stage
+) -> Callable[[optuna.Trial], float]:
+    """Return the function that makes a trial with some values of a stage."""
+
+    def objective(trial: optuna.Trial) -> float:
+        values = {name: trial.suggest_categorical(name, v) for name, v in stage.items()}
+        return _mean_loss(trial, setting, optimizer, with_values(start, values))
+
+    return objective
 
 
 def _mean_loss(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pandas as pd
 import pytest
 
@@ -140,6 +142,70 @@ def test_trials_of_another_config_raise(small_config, tmp_path, option, value):
     other = load_experiment(small_config, [*options, option, value])
     with pytest.raises(ConfigError, match="another config or grid"):
         tune(other, tmp_path / "out", only=["S-Adam"])
+
+
+DESCENT = [
+    *("--tune.learning_rate", "[0.1, 0.01, 0.001, 1e-4]", "--tune.descend", "true"),
+    *("--time_budget", "2", "--tune.time_budget", "1", "--gradient_budget", "null"),
+]
+
+
+@pytest.mark.parametrize(
+    ("losses", "tried", "best"),
+    [
+        ([3.0, 2.0, 2.5], [0.1, 0.01, 0.001], 0.01),  # ends with the first that is worse
+        ([3.0, 3.0], [0.1, 0.01], 0.1),
+        ([float("inf"), 2.0, 2.1], [0.1, 0.01, 0.001], 0.01),  # not with divergence
+        ([4.0, 3.0, 2.0, 1.0], [0.1, 0.01, 0.001, 1e-4], 1e-4),
+    ],
+)
+def test_descent_tries_smaller_steps_at_full_length_while_the_loss_falls(
+    small_config, tmp_path, monkeypatch, losses, tried, best
+):
+    experiment, made, left = load_experiment(small_config, DESCENT), [], list(losses)
+
+    def loss(trial, setting, optimizer, config):
+        tuning = setting.experiment.tune
+        if tuning.time_budget is not None:  # of the search, which favours large steps
+            return -config.learning_rate
+        if optimizer != "SGD":
+            return 0.0
+        made.append(config.learning_rate)
+        return left.pop(0)
+
+    monkeypatch.setattr(module, "_mean_loss", loss)
+    path = tune(experiment, tmp_path / "out", only=["SGD"])
+    assert made == tried
+    assert load_experiment(path).optimizers["SGD"].learning_rate == best
+    assert tune(experiment, tmp_path / "out", only=["SGD"]) == path  # nothing is repeated
+    again = tune(experiment, tmp_path / "out", only=["S-Adam"], say=(said := []).append)
+    assert load_experiment(again).optimizers["SGD"].learning_rate == best
+    assert "SGD: already tuned" in said
+    trials = pd.read_csv(path.parent / "trials.csv")
+    assert (trials[trials["optimizer"] == "SGD"]["stage"] == 2).sum() == len(tried)
+
+
+def test_trials_of_the_descent_train_as_long_as_a_run(
+    small_config, tmp_path, monkeypatch
+):
+    experiment, budgets = load_experiment(small_config, DESCENT), []
+    real = module.perform
+
+    def short(setting, *arguments, **kwargs):
+        budgets.append(setting.experiment.time_budget)
+        shorter = dataclasses.replace(setting.experiment, time_budget=0.05)
+        return real(setting.varied(shorter), *arguments, **kwargs)
+
+    monkeypatch.setattr(module, "perform", short)
+    tune(experiment, tmp_path / "out", only=["SGD"])
+    assert budgets[:4] == [1.0] * 4
+    assert set(budgets[4:]) == {2.0}
+
+
+def test_descent_without_shorter_trials_raises(small_config):
+    options = [*DESCENT, "--tune.time_budget", "2"]
+    with pytest.raises(ConfigError, match=r"Give tune.time_budget fewer seconds"):
+        load_experiment(small_config, options)
 
 
 @pytest.mark.slow
