@@ -70,13 +70,6 @@ def _check_numbers(experiment: Experiment) -> None:
     ):
         if seconds is not None:
             real_number(name, seconds, exclusive=True)
-    run, trial = experiment.time_budget, experiment.tune.time_budget
-    if experiment.tune.descend and (run is None or trial is None or trial >= run):
-        raise ConfigError(
-            f"tune.descend with time_budget={run} and tune.time_budget={trial}: it is "
-            "for trials that are shorter than a run. Give tune.time_budget fewer seconds "
-            "than time_budget, or leave tune.descend out."
-        )
 
 
 def _check_lists(experiment: Experiment) -> None:

@@ -52,32 +52,51 @@ def grid_points(stage: Stage) -> list[dict[str, float]]:
     return [dict(zip(stage, values)) for values in itertools.product(*stage.values())]
 
 
-def full_length(experiment: Experiment) -> Experiment:
-    """Return the experiment with trials that are as long as its runs."""
-    return dataclasses.replace(
-        experiment, tune=dataclasses.replace(experiment.tune, time_budget=None)
+def climbs(experiment: Experiment, number: int) -> bool:
+    """Return whether a stage tries step sizes one by one instead of its whole grid."""
+    return experiment.tune.search == "climb" and number == 0
+
+
+def expected_trials(experiment: Experiment, optimizer: str) -> int:
+    """Return the number of trials of a search; of a climb, a guess."""
+    return sum(
+        min(len(grid_points(stage)), 4)
+        if climbs(experiment, number)
+        else len(grid_points(stage))
+        for number, stage in enumerate(stages(experiment, optimizer))
     )
 
 
-def descent(experiment: Experiment, optimizer: str, best: OptimizerConfig) -> Stage:
-    """Return the step sizes of the descent from the best of the search, downwards."""
-    grid = stages(experiment, optimizer)[0]["learning_rate"]
-    smaller = {size for size in grid if size < best.learning_rate}
-    return {"learning_rate": [best.learning_rate, *sorted(smaller, reverse=True)]}
+def next_step_size(study: optuna.Study, stage: Stage, start: float) -> float | None:
+    """Return the step size that a climb tries next; None when it has ended.
 
-
-def next_of_descent(study: optuna.Study, stage: Stage) -> float | None:
-    """Return the step size to try next; None once a smaller one was not better."""
-    values = {t.params["learning_rate"]: t.value for t in finished_trials(study)}
-    best = math.inf
-    for size in stage["learning_rate"]:
-        if size not in values:
-            return size
-        loss = math.inf if values[size] is None else values[size]  # None: pruned
-        if best < math.inf and loss >= best:
-            return None
-        best = loss
+    It begins next to ``start`` and goes to smaller step sizes as long as the loss falls;
+    if the first of them was not better, to larger ones.
+    """
+    grid = sorted(stage["learning_rate"])
+    losses = {t.params["learning_rate"]: t.value for t in finished_trials(study)}
+    first = min(range(len(grid)), key=lambda i: abs(math.log(grid[i] / start)))
+    if grid[first] not in losses:
+        return grid[first]
+    for path in (grid[first::-1], grid[first:]):
+        for before, size in itertools.pairwise(path):
+            if size not in losses:
+                return size
+            if losses[size] >= losses[before] and math.isfinite(losses[before]):
+                break
+        best = min(losses.get(size, math.inf) for size in path)
+        if best < losses[grid[first]] or math.isinf(best):
+            break  # larger ones would be worse, or diverge, too
     return None
+
+
+def is_complete(
+    study: optuna.Study, experiment: Experiment, number: int, stage: Stage, start: float
+) -> bool:
+    """Return whether no trial of a stage is missing."""
+    if climbs(experiment, number):
+        return next_step_size(study, stage, start) is None
+    return len(finished_trials(study)) >= len(grid_points(stage))
 
 
 def with_values(config: OptimizerConfig, values: dict[str, Any]) -> OptimizerConfig:
@@ -147,14 +166,17 @@ def open_study(
         If the storage holds trials of another config or grid.
     """
     optuna = import_optuna()
-    evaluations = experiment.tune.evaluations
+    halfway = math.ceil(experiment.tune.evaluations / 2)
+    samplers, pruners = optuna.samplers, optuna.pruners
+    # A climb compares neighbours, and the smaller step is often worse halfway.
+    climb = climbs(experiment, number)
     study = optuna.create_study(
         storage=storage,
         study_name=study_name(experiment, optimizer, number),
-        sampler=optuna.samplers.GridSampler(stage, seed=0),
-        pruner=optuna.pruners.MedianPruner(
-            n_startup_trials=3, n_warmup_steps=math.ceil(evaluations / 2)
-        ),
+        sampler=queue_sampler() if climb else samplers.GridSampler(stage, seed=0),
+        pruner=pruners.NopPruner()
+        if climb
+        else pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=halfway),
         direction="minimize",
         load_if_exists=True,
     )
@@ -167,6 +189,15 @@ def open_study(
         )
     study.set_user_attr("config", here)
     return study  # type: ignore[no-any-return]
+
+
+def queue_sampler() -> Any:
+    """Return the sampler of studies whose trials are all enqueued: it draws nothing.
+
+    After an enqueued trial, `GridSampler` can fail for lack of the number it would have
+    given to the trial.
+    """
+    return import_optuna().samplers.RandomSampler(seed=0)
 
 
 def study_name(experiment: Experiment, optimizer: str, number: int) -> str:
@@ -207,20 +238,11 @@ def load_tuned(
 ) -> OptimizerConfig | None:
     """Return an optimizer as tuned by an earlier search; None if that is incomplete."""
     best = choose(experiment, optimizer)
-    searched = stages(experiment, optimizer)
-    for number, stage in enumerate(searched):
+    for number, stage in enumerate(stages(experiment, optimizer)):
         study = _stored_study(experiment, optimizer, number, stage, best, storage)
-        if study is None or len(finished_trials(study)) < len(grid_points(stage)):
+        if study is None or not has_finite_loss(study):
             return None
-        if not has_finite_loss(study):
-            return None
-        best = with_values(best, study.best_trial.params)
-    if experiment.tune.descend:
-        stage, longer = descent(experiment, optimizer, best), full_length(experiment)
-        study = _stored_study(longer, optimizer, len(searched), stage, best, storage)
-        if study is None or next_of_descent(study, stage) is not None:
-            return None
-        if not has_finite_loss(study):
+        if not is_complete(study, experiment, number, stage, best.learning_rate):
             return None
         best = with_values(best, study.best_trial.params)
     return best
@@ -252,10 +274,7 @@ def trials_table(
     known = optuna.get_all_study_names(storage)
     tables = []
     for name in names:
-        searched: list[Stage] = stages(experiment, name)
-        if experiment.tune.descend:
-            searched = [*searched, {"learning_rate": []}]
-        for number, stage in enumerate(searched):
+        for number, stage in enumerate(stages(experiment, name)):
             title = study_name(experiment, name, number)
             if title not in known:
                 continue

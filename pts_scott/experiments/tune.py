@@ -1,8 +1,7 @@
 """Tuning: step sizes and γ, chosen on the tuning range from the same grids for all.
 
 Each optimizer has one Optuna study per stage of its search. Trials worse than the median
-are pruned halfway; trials in the storage are not repeated. Trials that are shorter than a
-run favour large steps, which a descent at full length may correct at the end.
+are pruned halfway, but not in a climb; trials in the storage are not repeated.
 """
 
 from __future__ import annotations
@@ -27,16 +26,17 @@ from pts_scott.experiments.run import check_same_engine, perform, warm_up
 from pts_scott.experiments.setting import Setting, choose, ready
 from pts_scott.experiments.studies import (
     Stage,
-    descent,
+    climbs,
+    expected_trials,
     finished_trials,
-    full_length,
     grid_points,
     has_finite_loss,
     import_optuna,
     load_tuned,
-    next_of_descent,
+    next_step_size,
     open_study,
     prepare_storage,
+    queue_sampler,
     sqlite_url,
     stages,
     trials_table,
@@ -117,9 +117,7 @@ def _tune_all(
 ) -> Tuned:
     """Tune optimizers in sequence or in parallel, with a progress bar over all trials."""
     best: Tuned = {}
-    all_stages = [stage for name in names for stage in stages(experiment, name)]
-    total = sum(len(grid_points(stage)) for stage in all_stages)
-    total += 2 * len(names) * experiment.tune.descend  # a descent has two trials or more
+    total = sum(expected_trials(experiment, name) for name in names)
     done = len(trials_table(experiment, names, storage))
     left = TimeLeft()
     say(f"{total} trials" + (f", {done} of them already made" if done else ""))
@@ -171,37 +169,43 @@ def tune_optimizer(
     best = choose(experiment, optimizer)
     with interruptible():
         warm_up(ready(experiment, tuning=True), optimizer)
-        searched = stages(experiment, optimizer)
-        for number, stage in enumerate(searched):
+        for number, stage in enumerate(stages(experiment, optimizer)):
             study = open_study(experiment, optimizer, number, stage, best, storage)
-            found = _search(study, experiment, optimizer, best, stage, say)
+            search = _climb if climbs(experiment, number) else _search
+            found = search(study, experiment, optimizer, best, stage, say)
             if found is None:
                 return None
             best = found
-        if experiment.tune.descend:
-            number = len(searched)
-            return _descend(experiment, optimizer, number, best, storage, say)
     return best
 
 
-def _descend(
+def _climb(
+    study: optuna.Study,
     experiment: Experiment,
     optimizer: str,
-    number: int,
     start: OptimizerConfig,
-    storage: str,
+    stage: Stage,
     say: Callable[[str], None] | None,
 ) -> OptimizerConfig | None:
-    """Return the best of ever smaller step sizes, each trained as long as a run."""
-    stage, longer = descent(experiment, optimizer, start), full_length(experiment)
-    study = open_study(longer, optimizer, number, stage, start, storage)
-    setting = ready(longer, tuning=True)
-    while (size := next_of_descent(study, stage)) is not None:
-        study.enqueue_trial({"learning_rate": size})
-        study.optimize(_objective(setting, optimizer, start, stage), n_trials=1)
+    """Return the best step size of a climb over the grid."""
+    objective = _objective(ready(experiment, tuning=True), optimizer, start, stage)
+    while (size := next_step_size(study, stage, start.learning_rate)) is not None:
+        _make_trial(study, objective, {"learning_rate": size})
         if say is not None:
-            say(f"{optimizer}, as long as a run: {_describe(study.trials[-1])}")
+            say(f"{optimizer}: {_describe(study.trials[-1])}")
     return with_values(start, study.best_trial.params) if has_finite_loss(study) else None
+
+
+def _make_trial(
+    study: optuna.Study,
+    objective: Callable[[optuna.Trial], float],
+    params: dict[str, float],
+    *callbacks: Any,
+) -> None:
+    """Make one trial with given values."""
+    study.sampler = queue_sampler()
+    study.enqueue_trial(params)
+    study.optimize(objective, n_trials=1, callbacks=callbacks)
 
 
 def _search(
@@ -227,8 +231,7 @@ def _search(
     done = [trial.params for trial in finished_trials(study)]
     for params in grid:
         if params not in done:
-            study.enqueue_trial(params)
-            study.optimize(objective, n_trials=1, callbacks=[report])
+            _make_trial(study, objective, params, report)
     return with_values(start, study.best_trial.params) if has_finite_loss(study) else None
 
 

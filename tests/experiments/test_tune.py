@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pandas as pd
 import pytest
 
@@ -144,30 +142,30 @@ def test_trials_of_another_config_raise(small_config, tmp_path, option, value):
         tune(other, tmp_path / "out", only=["S-Adam"])
 
 
-DESCENT = [
-    *("--tune.learning_rate", "[0.1, 0.01, 0.001, 1e-4]", "--tune.descend", "true"),
-    *("--time_budget", "2", "--tune.time_budget", "1", "--gradient_budget", "null"),
+INF = float("inf")
+CLIMB = [
+    *("--tune.learning_rate", "[0.1, 1e-4, 0.01, 0.001]", "--tune.search", "climb"),
+    *("--optimizers.SGD.learning_rate", "0.012"),
 ]
 
 
 @pytest.mark.parametrize(
     ("losses", "tried", "best"),
     [
-        ([3.0, 2.0, 2.5], [0.1, 0.01, 0.001], 0.01),  # ends with the first that is worse
-        ([3.0, 3.0], [0.1, 0.01], 0.1),
-        ([float("inf"), 2.0, 2.1], [0.1, 0.01, 0.001], 0.01),  # not with divergence
-        ([4.0, 3.0, 2.0, 1.0], [0.1, 0.01, 0.001, 1e-4], 1e-4),
+        ([3.0, 2.0, 2.5], [0.01, 0.001, 1e-4], 0.001),  # ends where it rises
+        ([3.0, 2.0, 1.0], [0.01, 0.001, 1e-4], 1e-4),  # ends at the edge of the grid
+        ([3.0, 3.0, 2.0], [0.01, 0.001, 0.1], 0.1),
+        ([3.0, 4.0, 4.0], [0.01, 0.001, 0.1], 0.01),
+        ([3.0, INF, INF], [0.01, 0.001, 0.1], 0.01),
+        ([INF, INF, 2.0], [0.01, 0.001, 1e-4], 1e-4),  # not by divergence
     ],
 )
-def test_descent_tries_smaller_steps_at_full_length_while_the_loss_falls(
+def test_climb_tries_neighbours_in_the_direction_in_which_the_loss_falls(
     small_config, tmp_path, monkeypatch, losses, tried, best
 ):
-    experiment, made, left = load_experiment(small_config, DESCENT), [], list(losses)
+    experiment, made, left = load_experiment(small_config, CLIMB), [], list(losses)
 
     def loss(trial, setting, optimizer, config):
-        tuning = setting.experiment.tune
-        if tuning.time_budget is not None:  # of the search, which favours large steps
-            return -config.learning_rate
         if optimizer != "SGD":
             return 0.0
         made.append(config.learning_rate)
@@ -182,30 +180,32 @@ def test_descent_tries_smaller_steps_at_full_length_while_the_loss_falls(
     assert load_experiment(again).optimizers["SGD"].learning_rate == best
     assert "SGD: already tuned" in said
     trials = pd.read_csv(path.parent / "trials.csv")
-    assert (trials[trials["optimizer"] == "SGD"]["stage"] == 2).sum() == len(tried)
+    assert (trials["optimizer"] == "SGD").sum() == len(tried)
+    assert (trials[trials["optimizer"] == "S-Adam"]["stage"] == 2).sum() == 2  # γ
 
 
-def test_trials_of_the_descent_train_as_long_as_a_run(
-    small_config, tmp_path, monkeypatch
-):
-    experiment, budgets = load_experiment(small_config, DESCENT), []
-    real = module.perform
-
-    def short(setting, *arguments, **kwargs):
-        budgets.append(setting.experiment.time_budget)
-        shorter = dataclasses.replace(setting.experiment, time_budget=0.05)
-        return real(setting.varied(shorter), *arguments, **kwargs)
-
-    monkeypatch.setattr(module, "perform", short)
-    tune(experiment, tmp_path / "out", only=["SGD"])
-    assert budgets[:4] == [1.0] * 4
-    assert set(budgets[4:]) == {2.0}
+def test_climb_that_only_diverges_raises(small_config, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_mean_loss", lambda *_: INF)
+    with pytest.raises(ScottError, match="diverged with every value"):
+        tune(load_experiment(small_config, CLIMB), tmp_path / "out", only=["SGD"])
 
 
-def test_descent_without_shorter_trials_raises(small_config):
-    options = [*DESCENT, "--tune.time_budget", "2"]
-    with pytest.raises(ConfigError, match=r"Give tune.time_budget fewer seconds"):
-        load_experiment(small_config, options)
+def test_interrupted_climb_resumes(small_config, tmp_path, monkeypatch):
+    experiment, losses = load_experiment(small_config, CLIMB), {0.01: 3.0, 0.001: 2.0}
+    made = []
+
+    def loss(trial, setting, optimizer, config):
+        made.append(config.learning_rate)
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        return losses.get(config.learning_rate, 4.0)
+
+    monkeypatch.setattr(module, "_mean_loss", loss)
+    with pytest.raises(KeyboardInterrupt):
+        tune(experiment, tmp_path / "out", only=["SGD"])
+    path = tune(experiment, tmp_path / "out", only=["SGD"])
+    assert made == [0.01, 0.001, 0.001, 1e-4]
+    assert load_experiment(path).optimizers["SGD"].learning_rate == 0.001
 
 
 @pytest.mark.slow
