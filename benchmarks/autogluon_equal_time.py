@@ -31,6 +31,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pandas as pd
+from autogluon_tables import AUTOGLUON_COLUMNS, METRICS, summarise_fits
 from tables import markdown
 
 OWN = "AutoGluon"
@@ -43,7 +44,6 @@ MODELS = ("SimpleFeedForward", "DeepAR")
 DATA = ("electricity-321x840", "traffic-21x17544")
 SETTINGS = tuple(f"{model}/{data}" for model in MODELS for data in DATA)
 KEY = ["setting", "side", "seed", "seconds"]
-METRICS = ("WQL", "MASE")
 HOURS, DAYS = 24, 5  # of a forecast; forecasts that are scored
 UNLIMITED = 1_000_000  # epochs: the time limit ends a fit
 
@@ -118,25 +118,6 @@ def one_fit(name: str, side: str, seed: int, seconds: float) -> dict[str, Any]:
     return {**key, "fit": taken, "steps": Steps.made, **scores}
 
 
-def summarise(fits: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return a row per setting and side, with means over the seeds."""
-    rows = []
-    for (name, side), own in fits.groupby(["setting", "side"], sort=False):
-        row: dict[str, Any] = {"setting": name, "side": side, "seeds": len(own)}
-        row |= {"fit, s": own["fit"].mean(), "steps": own["steps"].mean()}
-        for metric in METRICS:
-            mean, deviation = own[metric].mean(), own[metric].std(ddof=1)
-            row[metric] = f"{mean:.3f} ± {deviation:.3f}"
-        rows.append(row)
-    return rows
-
-
-COLUMNS = {
-    **{"setting": "{}", "side": "{}", "fit, s": "{:.0f}", "steps": "{:,.0f}"},
-    **{"WQL": "{}", "MASE": "{}", "seeds": "{}"},
-}
-
-
 def main() -> None:
     """Fit what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -158,7 +139,7 @@ def main() -> None:
             fits.append(process.submit(one_fit, *key).result())
         pd.DataFrame(fits).to_csv(path, index=False)
         print(fits[-1], file=sys.stderr, flush=True)
-    print(markdown(summarise(pd.DataFrame(fits)), COLUMNS))
+    print(markdown(summarise_fits(pd.DataFrame(fits)), AUTOGLUON_COLUMNS))
 
 
 if __name__ == "__main__":

@@ -4,19 +4,23 @@
 
 The library trains as its users would: its own loop and defaults, 100 epochs of 50 steps
 with M = 32, GluonTS also with ``cache_data=True``. `ScottTrainer` trains the same network
-on the same data for as many seconds, with its defaults and compiled steps, plain and
-auto. Losses are measured over the same windows of the training and of the test range,
-with the clock stopped. Compilation counts: it is added to the seconds of every point, and
-every run is a process with an empty cache. Beside that stand the seconds without it.
+on the same data for as many seconds: as it is without arguments, which compiles only
+where that pays, and compiled, with the plain and the auto method. Losses are measured
+over the same windows of the training and of the test range, with the clock stopped.
+
+Compilation counts: it is added to the seconds of every point. Every run is a process of
+its own with an empty cache of compiled steps, as on a machine that has never compiled
+anything; a side that was "compiled before" has those of one earlier, short run.
 
 Runs are interleaved over seeds, on one thread. Finished runs are kept in a CSV file, and
-the command goes on where it was interrupted. The backend is the one that is installed.
+the command resumes where it was interrupted. The backend is the one that is installed.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import dataclasses
 import itertools
 import logging
 import multiprocessing
@@ -32,9 +36,9 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import numpy as np
 import pandas as pd
 import torch
+from equal_time_tables import COLUMNS, summarise
 from tables import markdown
 
 from pts_scott._utils.rng import isolated_rng
@@ -53,6 +57,23 @@ LIBRARY = {"gluonts": "GluonTS", "pytorchts": "PyTorchTS"}[backend.NAME]
 LIBRARY_SIDES: dict[str, dict[str, Any]] = {LIBRARY: {}}
 if backend.NAME == "gluonts":
     LIBRARY_SIDES["GluonTS, cache_data"] = {"cache_data": True}
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """How `ScottTrainer` trains."""
+
+    method: str
+    compile: bool | str = True
+    compiled_before: bool = False
+
+
+OWN_SIDES = {
+    "ScottTrainer()": Side("auto", compile="auto"),
+    "plain, compiled": Side("plain"),
+    "auto, compiled": Side("auto"),
+    "auto, compiled before": Side("auto", compiled_before=True),
+}
 KEY = ["setting", "side", "seed"]
 PREFIX = {"gluonts": "gluonts", "pytorchts": "pts"}[backend.NAME]
 HOURLY = {"context_length": 72, "prediction_length": 24}
@@ -70,7 +91,7 @@ EVALUATIONS = 50
 WINDOWS = 2048  # over which a loss is measured
 
 
-def experiment_of(name: str, seconds: float) -> Experiment:
+def experiment_of(name: str, seconds: float, compiled: bool | str = True) -> Experiment:
     """Return a setting with our optimizers, for a number of seconds."""
     model, _, data = name.partition("/")
     tree = {
@@ -80,8 +101,8 @@ def experiment_of(name: str, seconds: float) -> Experiment:
             "arguments": MODELS[model][backend.NAME],
         },
         "optimizers": {
-            side: {"method": side, "optimizer": "adam", "clip_gradient": 10.0}
-            for side in ("plain", "auto")
+            method: {"method": method, "optimizer": "adam", "clip_gradient": 10.0}
+            for method in ("plain", "auto")
         },
         "batch_size": SIZE,
         "time_budget": seconds,
@@ -89,7 +110,7 @@ def experiment_of(name: str, seconds: float) -> Experiment:
         "curve_windows": WINDOWS,
         "evaluation_windows": WINDOWS,
         "backtest_samples": 0,
-        "compile": True,
+        "compile": compiled,
         "device": "cpu",
         "threads": 1,
     }
@@ -168,89 +189,42 @@ def watched_trainer(parts: Parts) -> Any:
     )
 
 
-def own_curve(setting: Setting, method: str, seed: int) -> pd.DataFrame:
+def own_curve(setting: Setting, side: Side, seed: int) -> pd.DataFrame:
     """Train with `ScottTrainer`, and return its losses; compilation counts."""
-    run = perform(setting, method, seed)
+    run = perform(setting, side.method, seed)
     if run.record["compile_fallback"]:
         raise RuntimeError(run.record["compile_fallback"])
-    curve = run.curve.assign(compile_seconds=run.record["compile_seconds"])
-    curve["seconds"] += curve["compile_seconds"]
+    compilation = run.record["compile_seconds"] or 0.0
+    curve = run.curve.assign(compile_seconds=compilation)
+    curve["seconds"] += compilation
     return curve
 
 
-# -- the table --------------------------------------------------------------------------
+# -- runs in processes of their own ----------------------------------------------------
 
 
-def reached(curve: pd.DataFrame, loss: str, goal: float) -> float:
-    """Return the seconds at which a curve first is at a goal or below; NaN if never."""
-    below = curve[curve[loss] <= goal]
-    return float(below["seconds"].iloc[0]) if len(below) else np.nan
-
-
-def summarise(curves: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return a row per setting and side: means over seeds, and times to the goal.
-
-    The goal of a seed is the final loss of the library without cache.
-    """
-    rows = []
-    for name, whole in curves.groupby("setting", sort=False):
-        library = whole[whole["side"] == LIBRARY]
-        for side, own in whole.groupby("side", sort=False):
-            row: dict[str, Any] = {"setting": name, "side": side}
-            compilation = own.groupby("seed")["compile_seconds"].max().fillna(0).mean()
-            for loss in ("train_loss", "test_loss"):
-                ends, times, totals = [], [], []
-                for seed, run in own.groupby("seed"):
-                    theirs = library[library["seed"] == seed]
-                    total, goal = theirs["seconds"].iloc[-1], theirs[loss].iloc[-1]
-                    ends.append(np.interp(total, run["seconds"], run[loss]))
-                    times.append(reached(run, loss, goal))
-                    totals.append(total)
-                row["library, s"] = np.mean(totals)
-                row[loss] = np.mean(ends)
-                row[f"{loss}: sd"] = np.std(ends, ddof=1) if len(ends) > 1 else np.nan
-                # A seed that never gets there makes the mean NaN: it is not left out.
-                row[f"{loss}: reached, s"] = np.mean(times)
-                row[f"{loss}: times faster"] = np.mean(totals) / np.mean(times)
-                later = np.mean(times) - compilation
-                row[f"{loss}: without compilation"] = np.mean(totals) / later
-            row["compilation, s"] = compilation
-            row["steps"] = own.groupby("seed")["step"].max().mean()
-            rows.append(row)
-    return rows
-
-
-COLUMNS = {
-    "setting": "{}",
-    "side": "{}",
-    "library, s": "{:.0f}",
-    "steps": "{:,.0f}",
-    "train_loss": "{:.3f}",
-    "test_loss": "{:.3f}",
-    "train_loss: reached, s": "{:.1f}",
-    "train_loss: times faster": "{:.1f} ×",
-    "train_loss: without compilation": "{:.1f} ×",
-    "test_loss: reached, s": "{:.1f}",
-    "test_loss: times faster": "{:.1f} ×",
-    "test_loss: without compilation": "{:.1f} ×",
-    "compilation, s": "{:.1f}",
-}
-
-
-def one_run(name: str, side: str, seed: int, seconds: float) -> pd.DataFrame:
-    """Train one side, in a process of its own with an empty cache of compiled steps."""
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="compiled-")
+def one_run(name: str, side: str, seed: int, seconds: float, cache: str) -> pd.DataFrame:
+    """Train one side, in a process of its own, with this cache of compiled steps."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     torch.set_num_threads(1)
     silence_lightning()
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
-    setting = Setting(experiment_of(name, seconds))
+    own = OWN_SIDES.get(side)
+    setting = Setting(experiment_of(name, seconds, own.compile if own else False))
     warm_up(setting, "plain")
-    if side in LIBRARY_SIDES:
-        curve = library_curve(setting, seed, **LIBRARY_SIDES[side])
-    else:
-        curve = own_curve(setting, side.partition(", ")[2], seed)
+    curve = (
+        library_curve(setting, seed, **LIBRARY_SIDES[side])
+        if own is None
+        else own_curve(setting, own, seed)
+    )
     return curve.assign(setting=name, side=side, seed=seed)
+
+
+def in_process(*arguments: Any) -> pd.DataFrame:
+    """Return the curve of a run in a new process."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(one_run, *arguments).result()
 
 
 def main() -> None:
@@ -264,16 +238,17 @@ def main() -> None:
     path = options.output / f"equal_time-{backend.NAME}.csv"
     curves = [pd.read_csv(path)] if path.exists() else []
     done = {key: c for all_ in curves for key, c in all_.groupby(KEY, sort=False)}
-    sides = (*LIBRARY_SIDES, "ScottTrainer, plain", "ScottTrainer, auto")
     for name, seed, side in itertools.product(
-        options.settings, range(options.seeds), sides
+        options.settings, range(options.seeds), (*LIBRARY_SIDES, *OWN_SIDES)
     ):
         if (name, side, seed) in done:
             continue
         theirs = done.get((name, LIBRARY, seed))
         seconds = 1.0 if theirs is None else float(theirs["seconds"].max())
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-            curve = process.submit(one_run, name, side, seed, seconds).result()
+        with tempfile.TemporaryDirectory(prefix="compiled-") as cache:
+            if side in OWN_SIDES and OWN_SIDES[side].compiled_before:
+                in_process(name, side, seed, 0.5, cache)
+            curve = in_process(name, side, seed, seconds, cache)
         done[name, side, seed] = curve
         pd.concat(done.values()).to_csv(path, index=False)
         last = curve.iloc[-1]
@@ -283,7 +258,7 @@ def main() -> None:
             file=sys.stderr,
             flush=True,
         )
-    print(markdown(summarise(pd.concat(done.values())), COLUMNS))
+    print(markdown(summarise(pd.concat(done.values()), LIBRARY), COLUMNS))
 
 
 if __name__ == "__main__":

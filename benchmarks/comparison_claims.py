@@ -1,0 +1,290 @@
+"""Paragraphs on the paper's claims, and on what was expected before the runs.
+
+The words follow from the counts: a claim holds where it does in more than half of the
+settings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from pts_scott.experiments.report.formatting import format_share
+from pts_scott.experiments.report.welch import VERDICTS
+
+HOLDS, NOT = "Holds here.", "Does not hold here."
+PER_STEP = "Holds per step, but not per second."
+PER_SECOND = "Holds per second, but not per step."
+LARGE = "SCott, large anchors"
+SGD_FAMILY = ("SGD", "SCSG", "SCott", LARGE)
+LESS_VARIANCE = 0.9  # of uniform mini-batches: what counts as less
+SAMPLED = {"MLP", "N-BEATS"}  # the models of the expectation on `auto`
+PER = {
+    "steps": "at equal steps",
+    "gradients": "at equal gradients",
+    "end": "at equal time",
+}
+#: Models of the expectation on the libraries' own training, and how often faster.
+FASTER, TIMES = ("SimpleFeedForward", "DeepAR"), 3.0
+
+
+class Claims:
+    """What the results say about the paper's claims, and about expectations.
+
+    Parameters
+    ----------
+    summary, verdicts
+        As returned by ``summarize_runs`` and ``compute_verdicts``.
+    variance
+        Measured variances of samplers, with a column ``setting``.
+    equal_time
+        Rows of ``equal_time_tables.summarise`` by library.
+    missing
+        Names of the settings that were not run.
+    """
+
+    def __init__(
+        self,
+        summary: pd.DataFrame,
+        verdicts: pd.DataFrame,
+        variance: pd.DataFrame,
+        equal_time: Mapping[str, Sequence[Mapping[str, object]]],
+        missing: Sequence[str],
+    ) -> None:
+        self._summary, self._variance = summary, variance
+        self._equal_time, self._missing = equal_time, missing
+        known = summary.drop_duplicates("setting").set_index("setting")
+        self._verdicts = verdicts.join(known[["batch_size", "model"]], on="setting")
+
+    # -- the paper's claims -------------------------------------------------------------
+
+    def paragraphs(self) -> str:
+        """Return a paragraph on each claim."""
+        parts = (
+            self._on_variance(),
+            self._on_speed("SCott converges faster than SGD", "SCott", "SGD"),
+            self._on_speed(
+                "The same with large anchors, tuned b and K", LARGE, "SGD", cost=True
+            ),
+            self._on_speed("Strata make a better anchor than SCSG's", "SCott", "SCSG"),
+            self._on_step_sizes(),
+            self._on_speed("S-Adam converges faster than Adam", "S-Adam", "Adam"),
+            self._on_speed(
+                "S-Adagrad converges faster than Adagrad", "S-Adagrad", "Adagrad"
+            ),
+            self._on_families(),
+            self._on_generalization(),
+        )
+        return "\n\n".join(parts)
+
+    def _on_variance(self) -> str:
+        later = self._variance[
+            (self._variance["sampler"] == "stratified") & (self._variance["step"] > 0)
+        ]
+        medians = later.groupby("setting")["relative"].median()
+        less = int((medians < LESS_VARIANCE).sum())
+        return _paragraph(
+            "Strata of timestamps reduce the variance of a gradient",
+            HOLDS if less > len(medians) / 2 else NOT,
+            f"With the paper's strata, a stratified mini-batch had less than "
+            f"{format_share(LESS_VARIANCE)} of the variance of a uniform one of as many "
+            f"windows in {less} of {len(medians)} settings; the median over the settings "
+            f"is {format_share(medians.median())}, the range "
+            f"{format_share(medians.min())} to {format_share(medians.max())} (medians of "
+            "the measurements along a run).",
+        )
+
+    def _on_speed(
+        self, claim: str, challenger: str, baseline: str, *, cost: bool = False
+    ) -> str:
+        rows = self._of(challenger, baseline, "training")
+        verdict = _verdict(rows)
+        sentences = []
+        for size, own in rows.groupby("batch_size"):
+            settings = own["setting"].nunique()
+            counts = ", ".join(
+                f"{_count(own[own['at'] == at])} {where}" for at, where in PER.items()
+            )
+            sentences.append(
+                f"M = {size}, {_settings(settings)}: training loss better / tied / worse "
+                f"{counts}."
+            )
+        text = " ".join(sentences)
+        if cost:
+            text += f" {self._costs(challenger, baseline)}"
+        return _paragraph(claim, verdict, text)
+
+    def _costs(self, challenger: str, baseline: str) -> str:
+        cells = self._summary.pivot(index="setting", columns="optimizer")
+        steps = cells["steps"][challenger] / cells["steps"][baseline]
+        gradients = cells["gradients"][challenger] / cells["gradients"][baseline]
+        return (
+            f"In the same time it makes {format_share(steps.median())} of {baseline}'s "
+            f"steps, and computes {gradients.median():.1f} times the gradients (medians "
+            "over the settings)."
+        )
+
+    def _on_step_sizes(self) -> str:
+        sizes = self._summary.pivot(
+            index="setting", columns="optimizer", values="learning_rate"
+        )
+        counts = []
+        for name in ("SCott", LARGE):
+            ratio = sizes[name] / sizes["SGD"]
+            larger, smaller = int((ratio > 1.001).sum()), int((ratio < 0.999).sum())
+            equal = len(ratio) - larger - smaller
+            counts.append((name, larger, equal, smaller))
+        total = len(sizes)
+        text = "; ".join(
+            f"{name}'s is larger in {larger}, equal in {equal}, smaller in {smaller}"
+            for name, larger, equal, smaller in counts
+        )
+        holds = counts[0][1] > total / 2
+        return _paragraph(
+            "SCott can take larger step sizes than SGD",
+            HOLDS if holds else NOT,
+            f"Of the tuned step sizes in {_settings(total)}, {text}.",
+        )
+
+    def _on_families(self) -> str:
+        means = self._summary.pivot(
+            index="setting", columns="optimizer", values="train_loss_mean"
+        )
+        best = means[list(SGD_FAMILY)].min(axis=1)
+        counts = {
+            name: int((means[name] < best).sum()) for name in ("S-Adam", "S-Adagrad")
+        }
+        total = len(means)
+        holds = all(count > total / 2 for count in counts.values())
+        text = " and ".join(f"{name} in {count}" for name, count in counts.items())
+        return _paragraph(
+            "S-Adam and S-Adagrad outperform the optimizers of SGD's family",
+            HOLDS if holds else NOT,
+            f"By mean training loss at equal time, {text} of {_settings(total)} ended "
+            "below the best of SGD, SCSG and both SCotts.",
+        )
+
+    def _on_generalization(self) -> str:
+        rows = self._verdicts[self._verdicts["at"] == "end"]
+        pairs = (("SCott", "SGD"), (LARGE, "SGD"), ("S-Adam", "Adam"))
+        pairs += (("S-Adagrad", "Adagrad"),)
+        gained = kept = 0
+        for challenger, baseline in pairs:
+            own = rows[
+                (rows["challenger"] == challenger) & (rows["baseline"] == baseline)
+            ]
+            if own.empty:
+                continue
+            both = own.pivot(index="setting", columns="loss", values="verdict")
+            better = both[both["training"] == "better"]
+            gained += len(better)
+            kept += int((better["test"] != "worse").sum())
+        return _paragraph(
+            "What SCott gains in training is not lost on the test range",
+            HOLDS if kept == gained else NOT,
+            f"Of {gained} comparisons that a method with anchors won by training loss at "
+            f"equal time, it lost {gained - kept} by test loss.",
+        )
+
+    # -- what was expected --------------------------------------------------------------
+
+    def expectations(self) -> str:
+        """Return what was expected before the runs, what was found, and the outcome."""
+        rows = [self._large_anchors(), self._auto(), self._libraries()]
+        lines = ["| expected | found | |", "|---|---|---|"]
+        lines += [f"| {' | '.join(row)} |" for row in rows]
+        return "\n".join(lines)
+
+    def _large_anchors(self) -> tuple[str, str, str]:
+        rows = self._of(LARGE, "SGD", "training")
+        rows = rows[(rows["at"] == "steps") & (rows["batch_size"] == 1)]
+        lower = int((rows["difference"] < 0).sum())
+        better = int((rows["verdict"] == "better").sum())
+        still = sum(name.endswith("-M1") for name in self._missing)
+        return (
+            "SCott with large anchors is below SGD per step in at least 8 of 10 settings "
+            "with M = 1",
+            f"lower mean in {lower} of {len(rows)}, distinguished in {better}",
+            _outcome(reached=lower >= 8, impossible=len(rows) - lower > 2, still=still),
+        )
+
+    def _auto(self) -> tuple[str, str, str]:
+        rows = self._of("auto Adam", "Adam", "test")
+        rows = rows[(rows["at"] == "end") & rows["model"].isin(SAMPLED)]
+        better, _, worse = (int((rows["verdict"] == v).sum()) for v in VERDICTS)
+        still = sum(
+            name.startswith(("mlp", "n-beats", "nbeats")) for name in self._missing
+        )
+        impossible = worse > 0 or better + still < 6
+        return (
+            "`auto` with Adam is never worse than Adam by test loss at equal time, and "
+            "better in at least 6 of the 16 settings of MLP and N-BEATS",
+            f"{_count(rows)} of {len(rows)} (better / tied / worse)",
+            _outcome(
+                reached=better >= 6 and not worse, impossible=impossible, still=still
+            ),
+        )
+
+    def _libraries(self) -> tuple[str, str, str]:
+        found: list[str] = []
+        factors = []
+        for row in self._equal_time.get("GluonTS", ()):
+            if str(row["side"]).endswith("compiled"):
+                factor = float(str(row["test, factor"]))
+                name = f"{row['setting']}, {row['side']}"
+                shown = "not reached" if math.isnan(factor) else f"{factor:.1f} ×"
+                found.append(f"{name}: {shown}")
+                factors.append((str(row["setting"]), factor))
+        best = {name: max(f for n, f in factors if n == name) for name, _ in factors}
+        measured = {name.partition("/")[0] for name in best}
+        still = len(set(FASTER) - measured)
+        return (
+            f"GluonTS' final test loss is reached {TIMES:g} times as fast as by its own "
+            "trainer, with M = 32 and a first compilation included",
+            "; ".join(found) or "not measured",
+            _outcome(
+                reached=bool(best) and min(best.values()) >= TIMES,
+                impossible=any(f < TIMES for f in best.values()),
+                still=still,
+            ),
+        )
+
+    def _of(self, challenger: str, baseline: str, loss: str) -> pd.DataFrame:
+        rows = self._verdicts
+        return rows[
+            (rows["challenger"] == challenger)
+            & (rows["baseline"] == baseline)
+            & (rows["loss"] == loss)
+        ]
+
+
+def _paragraph(claim: str, verdict: str, text: str) -> str:
+    return f"**{claim}. {verdict}** {text}"
+
+
+def _verdict(rows: pd.DataFrame) -> str:
+    """Return whether a claim of speed holds in more than half of the settings."""
+    total = rows["setting"].nunique()
+    better = {
+        at: int((rows.loc[rows["at"] == at, "verdict"] == "better").sum()) for at in PER
+    }
+    per_step, per_second = better["steps"] > total / 2, better["end"] > total / 2
+    if per_step:
+        return HOLDS if per_second else PER_STEP
+    return PER_SECOND if per_second else NOT
+
+
+def _outcome(*, reached: bool, impossible: bool, still: int) -> str:
+    if impossible:
+        return "missed"
+    return "still open" if still else "met" if reached else "missed"
+
+
+def _count(rows: pd.DataFrame) -> str:
+    return " / ".join(str(int((rows["verdict"] == v).sum())) for v in VERDICTS)
+
+
+def _settings(count: int) -> str:
+    return f"{count} setting{'s' * (count != 1)}"

@@ -1,0 +1,373 @@
+"""The pages of the comparison: every number is computed from the store."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+
+import equal_time_tables
+import pandas as pd
+from autogluon_tables import AUTOGLUON_COLUMNS, summarise_fits
+from comparison_claims import Claims
+from tables import markdown
+
+from pts_scott.experiments.report import comparison_tables, figures
+from pts_scott.experiments.report.formatting import format_mean, format_share
+from pts_scott.experiments.report.page import cost_table
+from pts_scott.experiments.report.reach import compute_reach, median_share
+from pts_scott.experiments.report.summary import summarize_runs
+from pts_scott.experiments.report.tables import Row, Table, backtest_table, loss_table
+from pts_scott.experiments.report.verdicts import compute_verdicts
+from pts_scott.experiments.report.welch import UNDECIDED, VERDICTS
+from pts_scott.experiments.results import TEXT_KEYS
+
+LARGE, PAPER = "SCott, large anchors", "SCott"
+PLACES = {"steps": "steps", "gradients": "gradients", "end": "time"}
+#: Whose curves against steps, gradients and seconds the page shows, if it has been run.
+SHOWN = ("var-synthetic-M1", ("SGD", PAPER, LARGE, "SCSG", "auto SGD"))
+LIBRARIES = {"gluonts": "GluonTS", "pytorchts": "PyTorchTS"}
+
+ALL_PLACES = {"steps": "per step", "gradients": "per gradient", "end": "at equal time"}
+AT_THE_END = {"end": "at equal time"}
+#: What is asked, the pair that answers it, by which loss, and where it is compared.
+QUESTIONS = (
+    ("SCott with large anchors against SGD,", (LARGE, "SGD"), "training", ALL_PLACES),
+    ("SCott as in the paper against SGD,", (PAPER, "SGD"), "training", ALL_PLACES),
+    ("SCott against SCSG,", (PAPER, "SCSG"), "training", ALL_PLACES),
+    ("S-Adam against Adam,", ("S-Adam", "Adam"), "training", ALL_PLACES),
+    ("S-Adagrad against Adagrad,", ("S-Adagrad", "Adagrad"), "training", ALL_PLACES),
+    ("`auto` against SGD, by test loss,", ("auto SGD", "SGD"), "test", AT_THE_END),
+    ("`auto` against Adam, by test loss,", ("auto Adam", "Adam"), "test", AT_THE_END),
+    (
+        "Learned strata with spread allocation against Adam, by test loss,",
+        *(("learned strata, spread, Adam", "Adam"), "test", AT_THE_END),
+    ),
+    (
+        "Stratified steps of B windows against plain ones of B windows, by test loss,",
+        *(("stratified Adam", "Adam, B windows"), "test", AT_THE_END),
+    ),
+)
+
+
+class Store:
+    """The folder of what was run: compressed tables, and tuned configs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, name: str) -> pd.DataFrame:
+        """Return a table; empty if nothing is stored yet."""
+        path = self._path(name)
+        if not path.exists():
+            return pd.DataFrame({"setting": []})
+        table = pd.read_csv(path)
+        text = [column for column in (*TEXT_KEYS, "warnings", "note") if column in table]
+        return table.fillna(dict.fromkeys(text, ""))
+
+    def write(self, name: str, table: pd.DataFrame, digits: int) -> None:
+        """Write a table; equal content gives an equal file."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        table.to_csv(
+            self._path(name),
+            index=False,
+            float_format=f"%.{digits}g",
+            compression={"method": "gzip", "mtime": 0},
+        )
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.csv.gz"
+
+
+class Pages:
+    """Everything that the pages show.
+
+    Parameters
+    ----------
+    store
+        What was run.
+    docs
+        The folder with ``results.md``, where the other pages are written.
+    missing
+        Names of the settings that were not run.
+    """
+
+    def __init__(self, store: Store, docs: Path, missing: list[str]) -> None:
+        self._store, self._docs, self._missing = store, docs, missing
+        self.runs, self.curves = store.read("runs"), store.read("curves")
+        self.variance = store.read("variance")
+        self.summary = summarize_runs(self.runs)
+
+    @cached_property
+    def verdicts(self) -> pd.DataFrame:
+        """The verdicts on every pair of optimizers."""
+        return compute_verdicts(self.runs, self.curves)
+
+    @cached_property
+    def reach(self) -> pd.DataFrame:
+        """What each optimizer needs to reach the plain optimizer's final loss."""
+        return compute_reach(self.summary, self.curves)
+
+    @cached_property
+    def equal_time(self) -> dict[str, list[dict[str, object]]]:
+        """The rows of the tables against the libraries' own training, by library."""
+        found = {}
+        for backend, name in LIBRARIES.items():
+            curves = self._store.read(f"equal_time-{backend}")
+            if len(curves):
+                found[name] = equal_time_tables.summarise(curves, goal_of=name)
+        return found
+
+    @cached_property
+    def claims(self) -> Claims:
+        """The verdicts on the paper's claims, and on expectations."""
+        return Claims(
+            self.summary, self.verdicts, self.variance, self.equal_time, self._missing
+        )
+
+    def write(self) -> None:
+        """Write the appendices, the pictures, and the generated parts of the page."""
+        for path, text in self.texts().items():
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        images = self._docs / "images"
+        rows = self.reach[(self.reach["loss"] == "test") & self.reach["target"].notna()]
+        figures.save_figure(figures.reach_figure(rows), images / "results-reach.png")
+        setting, names = SHOWN
+        own = self.curves[self.curves["setting"] == setting]
+        own = own[own["optimizer"].isin(names)]
+        if len(own):
+            figure = figures.training_figure(own, "MSE")
+            figures.save_figure(figure, images / "results-steps.png")
+
+    def texts(self) -> dict[Path, str]:
+        """Return the texts of all pages by path."""
+        page = self._docs / "results.md"
+        text = page.read_text(encoding="utf-8")
+        blocks: dict[str, Callable[[], str]] = {
+            "progress": self.progress,
+            "answers": self.answers,
+            "claims": self.claims.paragraphs,
+            "expectations": self.claims.expectations,
+            "scott": self.scott_table,
+            "counts": lambda: self.count_table().markdown(),
+            "auto": self.auto_table,
+            "control": self.control_table,
+            "libraries": self.library_tables,
+            "variance": self.variance_table,
+        }
+        for name, block in blocks.items():
+            text = _fill(text, name, block())
+        return {page: text, **self.appendices()}
+
+    def appendices(self) -> dict[Path, str]:
+        """Return the generated pages by path."""
+        matrix = comparison_tables.verdict_matrix(self.verdicts, "equal training time")
+        costs = [
+            f"## {setting}\n\n{cost_table(cells).markdown()}"
+            for setting, cells in self.summary.groupby("setting", sort=True)
+        ]
+        shares = [
+            f"## {setting}\n\n{comparison_tables.reach_table(own).markdown()}"
+            for setting, own in self.reach.groupby("setting", sort=True)
+        ]
+        pages = {
+            "losses": ("Losses at equal time", loss_table(self.summary).markdown()),
+            "verdicts": ("Verdicts by setting", matrix.markdown()),
+            "reach": ("Costs of the plain optimizer's loss", "\n".join(shares)),
+            "costs": ("Step sizes and costs", "\n".join(costs)),
+            "backtest": ("Backtest", backtest_table(self.summary).markdown()),
+        }
+        note = (
+            "Written by `python benchmarks/comparison.py page` from the files beside it."
+        )
+        return {
+            self._docs / "results" / f"{name}.md": f"# {title}\n\n{note}\n\n"
+            f"{text.rstrip()}\n"
+            for name, (title, text) in pages.items()
+        }
+
+    def progress(self) -> str:
+        """Return how much of the comparison has been run."""
+        stored = self.runs["setting"].nunique()
+        text = f"{stored} settings, {len(self.runs):,} runs."
+        if self._missing:
+            names = ", ".join(f"`{name}`" for name in self._missing)
+            text = (
+                f"**{stored} of {stored + len(self._missing)} settings have been run**, "
+                f"{len(self.runs):,} runs; missing: {names}."
+            )
+        return text
+
+    def answers(self) -> str:
+        """Return the counts of the most important comparisons, as a list."""
+        lines = []
+        for text, pair, loss, places in QUESTIONS:
+            rows = _where(self.verdicts, challenger=pair[0], baseline=pair[1], loss=loss)
+            parts = []
+            for size in sorted(set(self.runs["batch_size"])):
+                named = set(self.runs.loc[self.runs["batch_size"] == size, "setting"])
+                own = rows[rows["setting"].isin(named)]
+                counts = [
+                    f"{_count(own[own['at'] == at])} {where}"
+                    for at, where in places.items()
+                    if len(own)
+                ]
+                if counts:
+                    settings = own["setting"].nunique()
+                    noun = "setting" if settings == 1 else "settings"
+                    parts.append(f"M = {size}, {settings} {noun}: {', '.join(counts)}")
+            if parts:
+                lines.append(f"- **{text}** {'; '.join(parts)}.")
+        head = "Number of settings in which the first was better / tied / worse:"
+        return "\n".join([head, "", *lines])
+
+    def count_table(self) -> Table:
+        """Return how often each optimizer was better, tied and worse."""
+        return comparison_tables.count_table(
+            self.summary, self.verdicts, self.reach, comparison_tables.EQUAL_TIME
+        )
+
+    def scott_table(self) -> str:
+        """Return SCott against SGD, per step, per gradient and per second."""
+        rows = []
+        for setting, cells in self._settings():
+            row = [setting, *(self._loss(cells, n) for n in ("SGD", PAPER, LARGE))]
+            for name in (PAPER, LARGE):
+                row += [self._verdict(setting, name, "SGD", at) for at in PLACES]
+            row.append(self._share(setting, LARGE))
+            rows.append(Row.of(*row))
+        header = ["Setting", "SGD", "SCott", LARGE]
+        header += [f"{n}: per {p}" for n in (PAPER, "large") for p in PLACES.values()]
+        caption = (
+            "Training loss after 15 s of training, mean ± standard deviation over five "
+            "seeds; what SCott was against SGD at equal steps, gradients and time "
+            "(Welch's test of the seeds, p < 0.05); and the share of SGD's time in which "
+            "SCott with large anchors reached SGD's final training loss."
+        )
+        return Table([*header, "time to SGD's loss"], rows, caption, labels=1).markdown()
+
+    def auto_table(self) -> str:
+        """Return `auto` against plain mini-batches at equal time."""
+        pairs = (("auto SGD", "SGD"), ("auto Adam", "Adam"))
+        rows = []
+        for setting, cells in self._settings():
+            row = [setting]
+            for pair in pairs:
+                row += [self._loss(cells, name, "test_loss") for name in reversed(pair)]
+                row.append(self._verdict(setting, *pair, "end", "training"))
+                row.append(self._verdict(setting, *pair, "end", "test"))
+            row.append(self._share(setting, "auto Adam", "test"))
+            rows.append(Row.of(*row))
+        header = ["Setting"]
+        for challenger, baseline in pairs:
+            header += [baseline, challenger, "by training loss", "by test loss"]
+        caption = (
+            "Test loss after 15 s of training, what auto was against uniform "
+            "mini-batches with the same update rule, by both losses, and the share of "
+            "Adam's time in which auto with Adam reached Adam's final test loss."
+        )
+        return Table([*header, "time to Adam's loss"], rows, caption, labels=1).markdown()
+
+    def control_table(self) -> str:
+        """Return stratified steps at M = 1 against plain ones of as many windows."""
+        stratified, control = "stratified Adam", "Adam, B windows"
+        rows = []
+        for setting, cells in self._settings():
+            if control not in cells.index:
+                continue
+            windows = int(cells.loc[control, "windows_per_step"])
+            names = ("Adam", control, stratified)
+            losses = [self._loss(cells, name, "test_loss") for name in names]
+            found = [
+                self._verdict(setting, stratified, other, "end", "test")
+                for other in ("Adam", control)
+            ]
+            rows.append(Row.of(setting, windows, *losses, *found))
+        header = ["Setting", "B", "Adam, M = 1", "Adam, M = B", "stratified, M = B"]
+        header += ["stratified against M = 1", "stratified against M = B"]
+        return Table(header, rows, "Test loss at equal time.", labels=1).markdown()
+
+    def library_tables(self) -> str:
+        """Return the tables against the libraries' own training loops."""
+        columns = equal_time_tables.COLUMNS
+        parts = [
+            f"**{name}**\n\n{markdown(rows, columns)}"
+            for name, rows in self.equal_time.items()
+        ]
+        fits = self._store.read("equal_time-autogluon")
+        if len(fits):
+            table = markdown(summarise_fits(fits), AUTOGLUON_COLUMNS)
+            parts.append(f"**AutoGluon**\n\n{table}")
+        return "\n\n".join(parts) or "Not measured yet."
+
+    def variance_table(self) -> str:
+        """Return the variance of samplers at the end of a run, relative to uniform."""
+        if self.variance.empty:
+            return ""
+        last = self.variance[self.variance["step"] > 0]
+        last = last[last["step"] == last.groupby("setting")["step"].transform("max")]
+        last = last.assign(
+            label=[
+                figures.SAMPLER_NAMES.get(name, name) for name in last["sampler"].tolist()
+            ]
+        )
+        table = last.pivot_table(
+            index="setting", columns="label", values="relative", sort=False
+        )
+        rows = [
+            Row.of(name, *(f"{v:.2f}" if pd.notna(v) else "–" for v in values))
+            for name, *values in table.itertuples()
+        ]
+        return Table(["Setting", *table.columns], rows, labels=1).markdown()
+
+    def _settings(self) -> Iterable[tuple[str, pd.DataFrame]]:
+        order = ["batch_size", "model", "dataset"]
+        for _, cells in self.summary.groupby(order, sort=True):
+            yield str(cells["setting"].iloc[0]), cells.set_index("optimizer")
+
+    @staticmethod
+    def _loss(cells: pd.DataFrame, name: str, column: str = "train_loss") -> str:
+        row = cells.loc[name]
+        text = format_mean(row[f"{column}_mean"], row[f"{column}_std"])
+        return f"{text} ({row['outcome']})" if row["outcome"] else text
+
+    def _verdict(
+        self, setting: str, name: str, against: str, at: str, loss: str = "training"
+    ) -> str:
+        rows = _where(
+            self.verdicts,
+            **{"setting": setting, "challenger": name, "baseline": against},
+            **{"at": at, "loss": loss},
+        )
+        return str(rows["verdict"].item())
+
+    def _share(self, setting: str, name: str, loss: str = "training") -> str:
+        rows = _where(self.reach, setting=setting, optimizer=name, loss=loss)
+        share = median_share(rows["seconds_share"])
+        return "not reached" if math.isinf(share) else format_share(share)
+
+
+def _where(rows: pd.DataFrame, **values: object) -> pd.DataFrame:
+    """Return the rows with these values."""
+    for column, value in values.items():
+        rows = rows[rows[column] == value]
+    return rows
+
+
+def _count(rows: pd.DataFrame) -> str:
+    """Return how often a verdict was better / tied / worse."""
+    count: Mapping[str, int] = rows["verdict"].value_counts().to_dict()
+    text = " / ".join(str(count.get(verdict, 0)) for verdict in VERDICTS)
+    return text + (f" ({count[UNDECIDED]} undecided)" if UNDECIDED in count else "")
+
+
+def _fill(text: str, name: str, block: str) -> str:
+    """Return a page with the content between the marks of a block replaced."""
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    if len(pattern.findall(text)) != 1:
+        raise SystemExit(f"docs/results.md has no single block {name!r}.")
+    return pattern.sub(lambda _: f"{begin}\n\n{block.strip()}\n\n{end}", text)
