@@ -28,6 +28,7 @@ LARGE, PAPER = "SCott, large anchors", "SCott"
 PLACES = {"steps": "steps", "gradients": "gradients", "end": "time"}
 #: Whose curves against steps, gradients and seconds the page shows, if it has been run.
 SHOWN = ("var-synthetic-M1", ("SGD", PAPER, LARGE, "SCSG", "auto SGD"))
+SPREAD_NAMES = "spread", "learned strata, spread"
 LIBRARIES = {"gluonts": "GluonTS", "pytorchts": "PyTorchTS"}
 
 ALL_PLACES = {"steps": "per step", "gradients": "per gradient", "end": "at equal time"}
@@ -304,24 +305,26 @@ class Pages:
         return "\n\n".join(parts) or "Not measured yet."
 
     def variance_table(self) -> str:
-        """Return the variance of samplers at the end of a run, relative to uniform."""
+        """Return the median variance of samplers along a run, relative to uniform."""
         if self.variance.empty:
             return ""
-        last = self.variance[self.variance["step"] > 0]
-        last = last[last["step"] == last.groupby("setting")["step"].transform("max")]
-        last = last.assign(
-            label=[
-                figures.SAMPLER_NAMES.get(name, name) for name in last["sampler"].tolist()
-            ]
+        later = self.variance[self.variance["step"] > 0]
+        later = later[later["sampler"] != "uniform"]
+        names = [
+            SPREAD_NAMES["learned" in stratifier]
+            if sampler == "spread"
+            else figures.SAMPLER_NAMES.get(sampler, sampler)
+            for sampler, stratifier in zip(later["sampler"], later["stratifier"])
+        ]
+        medians = later.assign(label=names).pivot_table(
+            index="setting", columns="label", values="relative", aggfunc="median"
         )
-        table = last.pivot_table(
-            index="setting", columns="label", values="relative", sort=False
-        )
+        columns = [*dict.fromkeys(names)]
         rows = [
             Row.of(name, *(f"{v:.2f}" if pd.notna(v) else "–" for v in values))
-            for name, *values in table.itertuples()
+            for name, *values in medians[columns].itertuples()
         ]
-        return Table(["Setting", *table.columns], rows, labels=1).markdown()
+        return Table(["Setting", *columns], rows, labels=1).markdown()
 
     def _settings(self) -> Iterable[tuple[str, pd.DataFrame]]:
         order = ["batch_size", "model", "dataset"]

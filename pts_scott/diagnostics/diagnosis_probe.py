@@ -105,7 +105,7 @@ class DiagnosisProbe:
         """Return a copy of the network's trained parameters."""
         return tuple(p.detach().clone() for p in self._losses.trainable().values())
 
-    def measure(self, step: int, earlier: Tensors | None) -> None:
+    def measure(self, step: int, earlier: Tensors | None) -> Point | None:
         """Add a point at the network's current parameters.
 
         Parameters
@@ -114,6 +114,11 @@ class DiagnosisProbe:
             Steps made so far.
         earlier
             The parameters some steps ago, for the control variate; None for none.
+
+        Returns
+        -------
+        Point or None
+            The point; None if most gradients are not finite, so that there is none.
         """
         numbers = _distinct(self._windows, self._count, self._generator)
         sketches = self._weighted(self._sketches(self._windows, numbers), numbers)
@@ -121,7 +126,7 @@ class DiagnosisProbe:
         if not bool(finite.all()):
             self._warn(step, finite)
             if 2 * int(finite.sum()) <= len(numbers):
-                return
+                return None
             numbers, sketches = numbers[finite.to(numbers.device)], sketches[finite]
         change = None if earlier is None else self._change(numbers, sketches, earlier)
         findings = []
@@ -130,7 +135,9 @@ class DiagnosisProbe:
             measured = Measured(numbers.cpu().numpy(), sketches)
             findings = self._choice.compare(measured, drawn.cpu().numpy())
         noise = NoiseScale.of(sketches)
-        self._points.append(Point(step, len(numbers), tuple(findings), noise, change))
+        point = Point(step, len(numbers), tuple(findings), noise, change)
+        self._points.append(point)
+        return point
 
     def _weighted(self, sketches: Tensor, numbers: Tensor) -> Tensor:
         """Return the gradients of the windows' part of the objective."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -13,9 +13,13 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
+from pts_scott.data.window_index import WindowIndex
+from pts_scott.diagnostics.diagnosis_probe import MIN_WINDOWS, DiagnosisProbe
+from pts_scott.diagnostics.sampler_choice import Finding
+from pts_scott.diagnostics.sampler_formulas import SamplerVariance
 from pts_scott.diagnostics.variance import VarianceProbe
 from pts_scott.errors import ConfigError
-from pts_scott.experiments.config import Experiment
+from pts_scott.experiments.config import Experiment, OptimizerConfig
 from pts_scott.experiments.folders import new_folder
 from pts_scott.experiments.lightning_control import (
     interruptible,
@@ -28,9 +32,12 @@ from pts_scott.experiments.setting import Setting, choose
 from pts_scott.method.methods import METHODS, Scott
 from pts_scott.strata.calendar import default_stratifier
 from pts_scott.strata.candidates import label
+from pts_scott.strata.policy import Policy
 from pts_scott.strata.stratifier import Stratifier
 from pts_scott.training.callbacks import Measurements
 from pts_scott.training.lightning_module import OuterLoopModule
+
+SPREAD = "spread"  # an allocation, and the name of its samples in the table
 
 
 class SamplerMeasurements(Measurements):
@@ -44,6 +51,8 @@ class SamplerMeasurements(Measurements):
     ----------
     make_probe
         Creates the probe from the module that is trained.
+    make_spread_probe
+        Creates that of spread allocations; None to leave them out.
     points
         Number of measurements after the first, which precedes training.
     meter
@@ -60,6 +69,7 @@ class SamplerMeasurements(Measurements):
     def __init__(
         self,
         make_probe: Callable[[OuterLoopModule], VarianceProbe],
+        make_spread_probe: Callable[[OuterLoopModule], DiagnosisProbe] | None,
         points: int,
         meter: Meter,
         brief: bool = False,
@@ -67,12 +77,16 @@ class SamplerMeasurements(Measurements):
         super().__init__(points, meter.advance)
         self._make_probe, self._meter, self._brief = make_probe, meter, brief
         self._probe: VarianceProbe | None = None
+        self._make_spread_probe = make_spread_probe
+        self._spread_probe: DiagnosisProbe | None = None
         self.tables: list[pd.DataFrame] = []
 
     def measure(self, trainer: pl.Trainer, module: OuterLoopModule) -> None:
         """Add a table of all samplers."""
         if self._probe is None:
             self._probe = self._make_probe(module)
+            if self._make_spread_probe is not None:
+                self._spread_probe = self._make_spread_probe(module)
         if module.steps:
             # The actual number of inner steps per anchor: γ may stop the loop early.
             inner_steps = module.steps / max(module.state.counters.anchors, 1)
@@ -83,6 +97,10 @@ class SamplerMeasurements(Measurements):
             )
         else:
             table = self._probe.measure()
+        if self._spread_probe is not None:
+            point = self._spread_probe.measure(module.steps, earlier=None)
+            findings = () if point is None else point.findings
+            table = pd.concat([table, _spread_rows(table, findings)], ignore_index=True)
         position = {
             "seconds": module.clock.seconds,
             "gradients_used": module.state.counters.gradients,
@@ -104,6 +122,41 @@ class SamplerMeasurements(Measurements):
             f"({best['relative']:.2f} of uniform)",
             module.spent(),
         )
+
+
+def _spread_rows(table: pd.DataFrame, findings: Sequence[Finding]) -> pd.DataFrame:
+    """Return the rows of samples with spread allocation, at the cost of the others."""
+    uniform = table[table["sampler"] == "uniform"].iloc[0]
+    rows = [
+        dataclasses.asdict(
+            SamplerVariance(
+                sampler=SPREAD,
+                stratifier=finding.label,
+                strata=finding.strata,
+                gradients=uniform["gradients"],
+                batch_size=uniform["batch_size"],
+                variance=finding.spread.value * uniform["variance"],
+                standard_error=finding.spread.standard_error * uniform["variance"],
+                relative=finding.spread.value,
+                loop_relative=finding.spread.value,
+                within=finding.within,
+                note="judged by other windows than strata and shares were fitted to",
+            )
+        )
+        for finding in findings
+    ]
+    return pd.DataFrame(rows, columns=table.columns)
+
+
+def spread_policies(experiment: Experiment, windows: WindowIndex) -> dict[str, Policy]:
+    """Return the strata that optimizers with spread allocation draw from, by label."""
+    usual = default_stratifier(windows.series.timeline.offset)
+    policies = [
+        experiment.stratifier(config) or usual
+        for config in experiment.optimizers.values()
+        if config.allocation == SPREAD
+    ]
+    return {label(policy): policy for policy in policies}
 
 
 def measure_samplers(
@@ -159,10 +212,29 @@ def measure_samplers(
             generator=torch.Generator().manual_seed(options.seed),
         )
 
+    spread = spread_policies(experiment, windows)
+
+    def make_spread_probe(module: OuterLoopModule) -> DiagnosisProbe:
+        return DiagnosisProbe(
+            module.losses,
+            module.windows,
+            spread,
+            batch_size=cost,
+            count=options.sample,
+            objective=None,
+            seed=options.seed,
+        )
+
     seconds = options.time_budget or experiment.time_budget
     shorter = dataclasses.replace(experiment, time_budget=seconds)
     meter = Meter("variance of the samplers", *budget_of(shorter), say)
-    measurements = SamplerMeasurements(make_probe, options.points, meter, brief)
+    measurements = SamplerMeasurements(
+        make_probe,
+        make_spread_probe if spread and len(windows) >= MIN_WINDOWS else None,
+        options.points,
+        meter,
+        brief,
+    )
     varied = setting.varied(shorter)
     estimator = varied.estimator(optimizer, options.seed, [measurements])
     began = time.perf_counter()
@@ -236,6 +308,15 @@ def _measured_config(experiment: Experiment) -> str:
     """Return the part of the config that a measurement depends on, as YAML."""
     name = optimizer_to_train(experiment)
     alone = {name: choose(experiment, name)}
+    for other, config in experiment.optimizers.items():
+        if config.allocation == SPREAD:
+            strata = OptimizerConfig(
+                method=config.method,
+                optimizer=config.optimizer,
+                stratifier=config.stratifier,
+                allocation=config.allocation,
+            )
+            alone.setdefault(other, strata)
     return dataclasses.replace(experiment, optimizers=alone, seeds=[]).dump()
 
 

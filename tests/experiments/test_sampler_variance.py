@@ -7,6 +7,7 @@ import time
 
 import pandas as pd
 import pytest
+import yaml
 from helpers.experiments import ignore
 
 from pts_scott.diagnostics.variance import VarianceProbe
@@ -37,6 +38,27 @@ def test_every_sampler_and_stratifier_is_measured_at_each_point(small_config):
         for sampler in ("stratified", "scott", "scsg"):
             assert (part["sampler"] == sampler).sum() == 3
     assert set(table["strata"]) == {1, 3, 24}
+
+
+def with_spread(small_config):
+    tree = yaml.safe_load(small_config.read_text())
+    for stratifier in ("series()", "learned(4)"):
+        kind = {"method": "stratified", "optimizer": "sgd", "allocation": "spread"}
+        tree["optimizers"][stratifier] = {**kind, "stratifier": stratifier}
+    small_config.write_text(yaml.safe_dump(tree, sort_keys=False))
+    return small_config
+
+
+def test_spread_allocations_of_the_optimizers_are_measured(small_config):
+    table = measured(with_spread(small_config), "--variance.sample", "512")
+    assert table["relative"].notna().all()
+    for _, part in table.groupby("step"):
+        spread = part[part["sampler"] == "spread"]
+        assert set(spread["stratifier"]) == {"series()", "learned(4)"}
+        uniform = part[part["sampler"] == "uniform"]["variance"].item()
+        assert spread["variance"].to_numpy() == pytest.approx(
+            spread["relative"].to_numpy() * uniform
+        )
 
 
 def test_samplers_are_compared_at_the_cost_of_an_inner_step(small_config):

@@ -30,7 +30,11 @@ OTHER_LOOKS = tuple(
 WIDTH = 1.5
 HIGHLIGHTED = "auto"  # the default of the trainer has the thickest line
 
-SAMPLER_LINES: Mapping[str, Any] = {"scsg": DOTTED, "stratified": DASH_DOTTED}
+SAMPLER_LINES: Mapping[str, Any] = {
+    "scsg": DOTTED,
+    "stratified": DASH_DOTTED,
+    "spread": DASHED,
+}
 
 
 def optimizer_styles(methods: Mapping[str, str]) -> dict[str, dict[str, Any]]:
