@@ -21,7 +21,8 @@ PER_SECOND = "Holds per second, but not per step."
 LARGE = "SCott, large anchors"
 SGD_FAMILY = ("SGD", "SCSG", "SCott", LARGE)
 LESS_VARIANCE = 0.9  # of uniform mini-batches: what counts as less
-SAMPLED = {"MLP", "N-BEATS"}  # the models of the expectation on `auto`
+#: The models of the expectation on `auto`, and how the names of their configs begin.
+SAMPLED, SAMPLED_CONFIGS = {"MLP", "N-BEATS-small"}, ("mlp", "n-beats", "nbeats")
 PER = {
     "steps": "at equal steps",
     "gradients": "at equal gradients",
