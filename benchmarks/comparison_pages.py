@@ -14,6 +14,7 @@ from autogluon_tables import AUTOGLUON_COLUMNS, summarise_fits
 from comparison_claims import Claims
 from tables import markdown
 
+from pts_scott.experiments.config import LEARNING_RATES
 from pts_scott.experiments.report import comparison_tables, figures
 from pts_scott.experiments.report.formatting import format_mean, format_share
 from pts_scott.experiments.report.page import cost_table
@@ -200,7 +201,19 @@ class Pages:
                 f"**{stored} of {stored + len(self._missing)} settings have been run**, "
                 f"{len(self.runs):,} runs; missing: {names}."
             )
-        return text
+        return f"{text} {self._edges()}"
+
+    def _edges(self) -> str:
+        """Return how many tuned step sizes are at an edge of the grid."""
+        sizes = self.summary["learning_rate"]
+        ends = [
+            int((sizes <= min(LEARNING_RATES)).sum()),
+            int((sizes >= max(LEARNING_RATES)).sum()),
+        ]
+        return (
+            f"Of {len(sizes)} tuned step sizes {ends[0]} are the smallest of the grid, and "
+            f"{ends[1]} the largest."
+        )
 
     def answers(self) -> str:
         """Return the counts of the most important comparisons, as a list."""
