@@ -211,8 +211,8 @@ class Pages:
             int((sizes >= max(LEARNING_RATES)).sum()),
         ]
         return (
-            f"Of {len(sizes)} tuned step sizes {ends[0]} are the smallest of the grid, and "
-            f"{ends[1]} the largest."
+            f"Of {len(sizes)} tuned step sizes {ends[0]} are the smallest of the grid, "
+            f"and {ends[1]} the largest."
         )
 
     def answers(self) -> str:
