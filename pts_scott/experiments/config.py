@@ -198,6 +198,11 @@ class TuneConfig:
         in which the loss falls: about four trials instead of ten, which can be longer.
     evaluations
         Measurements per trial, after each of which it may be pruned.
+    average
+        Number of last measurements whose mean is the loss of a trial; 1 for the loss at
+        its end, on all evaluation windows. With constant step sizes and small M the loss
+        at one moment depends on the last few steps, and favours step sizes that were
+        lucky there.
     seeds
         Seeds per trial; trials are ranked by the mean loss.
     """
@@ -209,6 +214,7 @@ class TuneConfig:
     own: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     search: Literal["grid", "coordinate", "climb"] = "grid"
     evaluations: int = 5
+    average: int = 1
     seeds: list[int] = field(default_factory=lambda: [1000])
 
 

@@ -48,6 +48,7 @@ def _check_numbers(experiment: Experiment) -> None:
         ("backtest_samples", experiment.backtest_samples, 0),
         ("backtest_series", experiment.backtest_series, 1),
         ("tune.evaluations", experiment.tune.evaluations, 1),
+        ("tune.average", experiment.tune.average, 1),
         ("variance.points", experiment.variance.points, 1),
         ("variance.gradients", experiment.variance.gradients, 1),
         ("variance.sample", experiment.variance.sample, 2),
@@ -70,6 +71,12 @@ def _check_numbers(experiment: Experiment) -> None:
     ):
         if seconds is not None:
             real_number(name, seconds, exclusive=True)
+    tuning = experiment.tune
+    if tuning.average > tuning.evaluations:
+        raise ConfigError(
+            f"tune.average={tuning.average} is more than tune.evaluations="
+            f"{tuning.evaluations}, the measurements of a trial."
+        )
 
 
 def _check_lists(experiment: Experiment) -> None:

@@ -212,7 +212,7 @@ def _identity(
     tree = dataclasses.asdict(experiment)
     names = ("data", "model", "batch_size", "gradient_budget", "compile", "threads")
     own = {name: tree[name] for name in (*names, "device", "evaluation_windows")}
-    tuning = {name: tree["tune"][name] for name in ("evaluations", "seeds")}
+    tuning = {name: tree["tune"][name] for name in ("evaluations", "average", "seeds")}
     tuning["time_budget"] = experiment.tune.time_budget or experiment.time_budget
     config = dataclasses.asdict(start)
     for name in stage:

@@ -265,9 +265,11 @@ def _mean_loss(
     steps = itertools.count()
     for seed in tuning.seeds:
         pruned = False
+        measured: list[float] = []
 
         def watch(point: Point) -> bool:
             nonlocal pruned
+            measured.append(point.test_loss)  # noqa: B023 - called in this iteration only
             trial.report(_nan_to_infinity(point.test_loss), next(steps))
             pruned = trial.should_prune()
             return pruned
@@ -282,7 +284,10 @@ def _mean_loss(
             ) from error
         if pruned:
             raise TrialPruned
-        losses.append(_nan_to_infinity(run.record["test_loss"]))
+        loss = run.record["test_loss"]
+        if tuning.average > 1 and math.isfinite(loss):
+            loss = sum(measured[-tuning.average :]) / tuning.average
+        losses.append(_nan_to_infinity(loss))
     return sum(losses) / len(losses)
 
 

@@ -42,6 +42,31 @@ def test_trial_is_a_run_measured_on_the_tuning_windows(small_config, tmp_path):
     assert loss != pytest.approx(other.record["test_loss"], rel=1e-3)
 
 
+def test_loss_of_a_trial_is_the_mean_of_its_last_measurements(
+    small_config, tmp_path, monkeypatch
+):
+    options = ["--tune.learning_rate", "[0.01]", "--tune.gamma", "[]"]
+    options += ["--tune.evaluations", "4", "--tune.average", "3"]
+    real, curves = module.perform, []
+
+    def watched(*arguments, **kwargs):
+        run = real(*arguments, **kwargs)
+        curves.append(run.curve)
+        return run
+
+    monkeypatch.setattr(module, "perform", watched)
+    path = tune(load_experiment(small_config, options), tmp_path / "out", only=["SGD"])
+    (curve,) = curves
+    (loss,) = pd.read_csv(path.parent / "trials.csv")["loss"]
+    assert len(curve) == 5  # the first is before training
+    assert loss == pytest.approx(curve["test_loss"].iloc[-3:].mean(), rel=1e-12)
+
+
+def test_more_measurements_to_average_than_there_are_raise(small_config):
+    with pytest.raises(ConfigError, match="the measurements of a trial"):
+        load_experiment(small_config, ["--tune.average", "6", "--tune.evaluations", "5"])
+
+
 def test_stored_trials_are_not_repeated(small_config, tmp_path, monkeypatch):
     experiment = load_experiment(small_config)
     first = tune(experiment, tmp_path / "out", only=["SGD"]).read_text()
