@@ -12,10 +12,12 @@ import equal_time_tables
 import pandas as pd
 from autogluon_tables import AUTOGLUON_COLUMNS, summarise_fits
 from comparison_claims import Claims
+from equal_time_tables import TAIL
 from tables import markdown
 
 from pts_scott.experiments.config import LEARNING_RATES
 from pts_scott.experiments.report import comparison_tables, figures
+from pts_scott.experiments.report.curves import settled_losses
 from pts_scott.experiments.report.formatting import format_mean, format_share
 from pts_scott.experiments.report.page import cost_table
 from pts_scott.experiments.report.reach import compute_reach, median_share
@@ -98,19 +100,19 @@ class Pages:
 
     def __init__(self, store: Store, docs: Path, missing: list[str]) -> None:
         self._store, self._docs, self._missing = store, docs, missing
-        self.runs, self.curves = store.read("runs"), store.read("curves")
-        self.variance = store.read("variance")
+        self.curves, self.variance = store.read("curves"), store.read("variance")
+        self.runs = settled_losses(store.read("runs"), self.curves, TAIL)
         self.summary = summarize_runs(self.runs)
 
     @cached_property
     def verdicts(self) -> pd.DataFrame:
         """The verdicts on every pair of optimizers."""
-        return compute_verdicts(self.runs, self.curves)
+        return compute_verdicts(self.runs, self.curves, TAIL)
 
     @cached_property
     def reach(self) -> pd.DataFrame:
         """What each optimizer needs to reach the plain optimizer's final loss."""
-        return compute_reach(self.summary, self.curves)
+        return compute_reach(self.summary, self.curves, TAIL)
 
     @cached_property
     def equal_time(self) -> dict[str, list[dict[str, object]]]:
@@ -256,8 +258,8 @@ class Pages:
         header = ["Setting", "SGD", "SCott", LARGE]
         header += [f"{n}: per {p}" for n in (PAPER, "large") for p in PLACES.values()]
         caption = (
-            "Training loss after 15 s of training, mean ± standard deviation over five "
-            "seeds; what SCott was against SGD at equal steps, gradients and time "
+            "Training loss at the end of 15 s, mean ± standard deviation over "
+            "five seeds; what SCott was against SGD at equal steps, gradients and time "
             "(Welch's test of the seeds, p < 0.05); and the share of SGD's time in which "
             "SCott with large anchors reached SGD's final training loss."
         )
@@ -279,7 +281,7 @@ class Pages:
         for challenger, baseline in pairs:
             header += [baseline, challenger, "by training loss", "by test loss"]
         caption = (
-            "Test loss after 15 s of training, what auto was against uniform "
+            "Test loss at the end of 15 s of training, what auto was against uniform "
             "mini-batches with the same update rule, by both losses, and the share of "
             "Adam's time in which auto with Adam reached Adam's final test loss."
         )

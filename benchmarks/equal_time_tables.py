@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pts_scott.experiments.report.curves import mean_curve
+from pts_scott.experiments.report.curves import mean_curve, tail_mean
 from pts_scott.experiments.report.formatting import format_mean
 from pts_scott.experiments.report.reach import first_reached
 from pts_scott.experiments.results import LOSS_COLUMNS
 
 NEVER = "not reached"
+TAIL = 1 / 6  # a loss "at the end" is the mean over this last share
 
 
 def summarise(curves: pd.DataFrame, goal_of: str) -> list[dict[str, Any]]:
@@ -27,7 +28,7 @@ def summarise(curves: pd.DataFrame, goal_of: str) -> list[dict[str, Any]]:
     curves
         The losses along every run, as `equal_time.py` stores them.
     goal_of
-        The side whose final loss is the goal.
+        The side whose loss at the end is the goal.
     """
     rows = []
     for name, whole in curves.groupby("setting", sort=False):
@@ -45,11 +46,15 @@ def summarise(curves: pd.DataFrame, goal_of: str) -> list[dict[str, Any]]:
                 "steps": seeds["step"].max().mean(),
             }
             for loss, column in LOSS_COLUMNS.items():
-                # Losses after as many seconds as the library took, compilation included.
-                ends = [np.interp(total, c["seconds"], c[column]) for _, c in seeds]
+                # At the end of the seconds that the library took, compilation included.
+                ends = [
+                    tail_mean(c[["seconds", column]].to_numpy(float), total, TAIL)
+                    for _, c in seeds
+                ]
                 deviation = np.std(ends, ddof=1) if len(ends) > 1 else math.nan
                 row[f"{loss} loss"] = format_mean(np.mean(ends), deviation)
-                goal = mean_curve(library, "seconds", column)["mean"].iloc[-1]
+                theirs = mean_curve(library, "seconds", column)[["x", "mean"]].to_numpy()
+                goal = tail_mean(theirs, theirs[-1, 0], TAIL)
                 reached = first_reached(mean_curve(own, "seconds", column), goal)
                 row[f"{loss}, s"] = _seconds(reached)
                 row[f"{loss}, factor"] = total / reached

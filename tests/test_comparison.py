@@ -184,10 +184,12 @@ def test_compilation_counts_in_the_time_to_the_loss_of_the_library(comparison):
     own = curve("ours", [-1.0, -1.0], compilation=2.0)  # at 0 after half of ten seconds
     curves = pd.concat([curve("GluonTS", [0.1, -0.1]), own])
     library, ours = summarise(curves, "GluonTS")
-    assert library["test, factor"] == pytest.approx(1.0)
-    assert ours["test, factor"] == pytest.approx(10 / 7)
-    assert ours["test, compilation aside"] == pytest.approx(2.0)
-    assert ours["test loss"].startswith("-0.600")  # after 8 of its 10 seconds
+    # The goal is the mean of the last sixth of a line from 1 to 0: 1/12.
+    assert library["test, factor"] == pytest.approx(12 / 11)
+    assert ours["test, factor"] == pytest.approx(10 / (2 + 10 * 11 / 24))
+    assert ours["test, compilation aside"] == pytest.approx(24 / 11)
+    # At 8 of its 10 seconds it is at -0.6, and a sixth of ten seconds earlier at -4/15.
+    assert ours["test loss"].startswith("-0.433")
 
 
 def test_loss_that_is_not_reached_has_no_factor(comparison):

@@ -10,6 +10,7 @@ import pandas as pd
 
 from pts_scott.experiments.results import LOSS_COLUMNS
 
+TAIL_POINTS = 32  # at which the last part of a curve is averaged
 LOG_LOSS_FACTOR = 10.0  # a positive loss that falls by this factor gets a log axis
 LOG_COST_FACTOR = 5.0  # so do steps or gradients whose rates differ by this factor
 # How far the loss axis reaches above the median, in units of (median − minimum):
@@ -59,6 +60,54 @@ def mean_curve(curves: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
     values = np.stack([np.interp(grid, points[:, 0], points[:, 1]) for points in seeds])
     std = values.std(axis=0, ddof=1) if len(seeds) > 1 else np.full(len(grid), np.nan)
     return pd.DataFrame({"x": grid, "mean": values.mean(axis=0), "std": std})
+
+
+def tail_mean(points: np.ndarray, end: float, tail: float) -> float:
+    """Return the mean of a curve over the last share of the way to some x.
+
+    Parameters
+    ----------
+    points
+        x and y of the curve, of shape (points, 2).
+    end
+        The x.
+    tail
+        The share; 0 for the value at that x.
+    """
+    at = np.linspace((1 - tail) * end, end, TAIL_POINTS)
+    return float(np.interp(at, *points.T).mean())
+
+
+def settled_losses(runs: pd.DataFrame, curves: pd.DataFrame, tail: float) -> pd.DataFrame:
+    """Return runs with the mean loss over the last share of their time.
+
+    With constant step sizes and small M the loss of the last step depends on the steps
+    just before it. This is what it is on average.
+
+    Parameters
+    ----------
+    runs, curves
+        As returned by ``read_runs`` and ``read_curves``.
+    tail
+        The share.
+    """
+    key = ["setting", "optimizer", "seed"]
+    found = {
+        name: [
+            tail_mean(curve[["seconds", column]].to_numpy(float), end, tail)
+            for column in LOSS_COLUMNS.values()
+        ]
+        for name, curve in curves.groupby(key, sort=False)
+        for end in [curve["seconds"].iloc[-1]]
+    }
+    unknown = [np.nan] * len(LOSS_COLUMNS)
+    rows = [
+        found.get(name, unknown) if status == "finished" else unknown
+        for *name_, status in runs[[*key, "status"]].itertuples(index=False)
+        for name in [tuple(name_)]
+    ]
+    losses = pd.DataFrame(rows, index=runs.index, columns=[*LOSS_COLUMNS.values()])
+    return runs.assign(**{column: losses[column] for column in losses})
 
 
 def loss_axis(means: Sequence[pd.DataFrame]) -> LossAxis:

@@ -1,6 +1,6 @@
 """How soon an optimizer reaches the final loss of the plain optimizer.
 
-The target is the last point of the plain optimizer's mean curve over the seeds. Another
+The target is the end of the plain optimizer's mean curve over the seeds. Another
 optimizer has reached it at the first point from which its mean curve is at or below it
 and stays there on average, so that a lucky measurement does not count; a curve that falls
 meets it on the line between two measurements. The share is the cost up to there, relative
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pts_scott.experiments.report.curves import mean_curve
+from pts_scott.experiments.report.curves import mean_curve, tail_mean
 from pts_scott.experiments.report.families import plain_partner
 from pts_scott.experiments.results import LOSS_COLUMNS
 
@@ -29,7 +29,9 @@ COLUMNS = (
 )
 
 
-def compute_reach(summary: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
+def compute_reach(
+    summary: pd.DataFrame, curves: pd.DataFrame, tail: float = 0.0
+) -> pd.DataFrame:
     """Return what each optimizer needs to reach its plain partner's final loss.
 
     Parameters
@@ -38,6 +40,8 @@ def compute_reach(summary: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         As returned by ``summarize_runs``.
     curves
         As returned by ``read_curves``.
+    tail
+        The target is the mean over the last share of the plain optimizer's curve.
 
     Returns
     -------
@@ -69,7 +73,7 @@ def compute_reach(summary: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
                 "baseline": baseline,
             }
             for loss, column in LOSS_COLUMNS.items():
-                found = _reach(means, optimizer, baseline, column)
+                found = _reach(means, optimizer, baseline, column, tail)
                 outcomes = [cells.loc[name, "outcome"] for name in (optimizer, baseline)]
                 if outcomes[1]:
                     found = {"note": f"{baseline}: {outcomes[1]}"}
@@ -91,6 +95,7 @@ def _reach(
     optimizer: str,
     baseline: str,
     column: str,
+    tail: float,
 ) -> dict[str, Any]:
     """Return the target and the costs of one optimizer, as parts of a row."""
     found: dict[str, Any] = {"note": ""}
@@ -98,8 +103,9 @@ def _reach(
         plain, mean = (means[name, x, column] for name in (baseline, optimizer))
         if plain.empty or mean.empty:
             return {"note": f"{baseline if plain.empty else optimizer}: no curve"}
-        spent, target = plain[["x", "mean"]].iloc[-1]
-        found.setdefault("target", target)
+        spent = plain["x"].iloc[-1]
+        target = tail_mean(plain[["x", "mean"]].to_numpy(), spent, tail)
+        target = found.setdefault("target", target)
         found[cost] = first_reached(mean, target)
         if math.isnan(found[cost]):
             return {"target": found["target"], "note": NOT_REACHED}

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from pts_scott.experiments.report import welch
+from pts_scott.experiments.report.curves import tail_mean
 from pts_scott.experiments.report.families import Pair, find_pairs
 from pts_scott.experiments.report.summary import summarize_runs
 from pts_scott.experiments.report.welch import UNDECIDED, VERDICTS, Difference, Sample
@@ -29,7 +30,7 @@ COLUMNS = (
 
 
 def compute_verdicts(
-    runs: pd.DataFrame, curves: pd.DataFrame | None = None
+    runs: pd.DataFrame, curves: pd.DataFrame | None = None, tail: float = 0.0
 ) -> pd.DataFrame:
     """Compare each pair of optimizers in every setting that has both.
 
@@ -46,6 +47,9 @@ def compute_verdicts(
     curves
         As returned by ``read_curves``. With them, the losses are also compared at equal
         numbers of steps and of gradients: the largest that every seed of both reached.
+    tail
+        Compare the means over the last share of these, instead of single measurements;
+        ``settled_losses`` does the same for the end.
 
     Returns
     -------
@@ -68,7 +72,8 @@ def compute_verdicts(
                 rows.append({**key, "at": END, **_verdict(pair, ends, "no loss")})
                 for at, cost in PLACES.items():
                     if own is not None and at != END:
-                        samples = _samples_at_equal_cost(own, pair, ends, cost, column)
+                        columns = cost, column
+                        samples = _samples_at_equal_cost(own, pair, ends, columns, tail)
                         verdict = _verdict(pair, samples, "too few measurements")
                         rows.append({**key, "at": at, **verdict})
     return pd.DataFrame(rows, columns=list(COLUMNS))
@@ -156,9 +161,17 @@ def _verdict(pair: Pair, samples: Sequence[Sample], unknown: str) -> dict[str, A
 
 
 def _samples_at_equal_cost(
-    curves: pd.DataFrame, pair: Pair, ends: Iterable[Sample], cost: str, column: str
+    curves: pd.DataFrame,
+    pair: Pair,
+    ends: Iterable[Sample],
+    columns: tuple[str, str],
+    tail: float,
 ) -> list[Sample]:
-    """Return the losses of a pair where all of their seeds have spent the same."""
+    """Return the losses of a pair where all of their seeds have spent the same.
+
+    The columns are those of the cost and of the loss.
+    """
+    cost, column = columns
     finished = curves[(curves["status"] == "finished") & curves[column].notna()]
     seeds = [
         [
@@ -172,7 +185,7 @@ def _samples_at_equal_cost(
     measured = min(((points[1:, 0] <= common).sum() for points in both), default=0)
     samples = []
     for one, end in zip(seeds, ends, strict=True):
-        values = np.array([np.interp(common, *points.T) for points in one])
+        values = np.array([tail_mean(points, common, tail) for points in one])
         if not len(values) or measured < FEWEST_MEASUREMENTS:
             values = np.full(2, np.nan)
         std = values.std(ddof=1) if len(values) > 1 else np.nan

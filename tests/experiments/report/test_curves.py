@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.small_results import run_record, runs_frame
 
-from pts_scott.experiments.report.curves import average_measurements, mean_curve
+from pts_scott.experiments.report.curves import (
+    average_measurements,
+    mean_curve,
+    settled_losses,
+    tail_mean,
+)
 
 
 def seed_curve(seed, losses):
@@ -47,3 +55,26 @@ def test_mean_curves_average_the_measurements_of_finished_seeds():
     assert table["step"].tolist() == [0, 11]
     assert table["train_loss_mean"].tolist() == [5, 2]
     assert table["test_loss_std"].tolist() == pytest.approx(2 * [np.sqrt(2)])
+
+
+def test_tail_mean_is_the_mean_of_the_curve_over_the_last_share():
+    points = np.array([[0.0, 4.0], [6.0, 4.0], [12.0, 1.0]])
+    assert tail_mean(points, 12.0, 0.5) == pytest.approx(2.5)
+    assert tail_mean(points, 9.0, 1 / 3) == pytest.approx(3.25)
+    assert tail_mean(points, 9.0, 0.0) == pytest.approx(2.5)
+
+
+def test_settled_losses_replace_those_of_the_last_step():
+    runs = runs_frame(
+        run_record(seed=0, train=9.0), run_record(seed=1, status="diverged")
+    )
+    curve = pd.DataFrame({"seconds": [0.0, 10.0, 20.0], "train_loss": [8.0, 2.0, 4.0]})
+    curves = pd.concat(
+        curve.assign(setting="mlp-traffic-M1", optimizer="SGD", seed=seed)
+        for seed in (0, 1)
+    )
+    curves["test_loss"] = curves["train_loss"] + 1
+    settled = settled_losses(runs, curves, tail=0.5)
+    assert settled["train_loss"].tolist() == pytest.approx([3.0, math.nan], nan_ok=True)
+    assert settled["test_loss"].tolist() == pytest.approx([4.0, math.nan], nan_ok=True)
+    assert runs["train_loss"].iloc[0] == 9.0

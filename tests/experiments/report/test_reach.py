@@ -64,6 +64,17 @@ def test_share_is_where_the_mean_curve_meets_the_plain_optimizers_end(loss):
     assert row["note"] == ""
 
 
+def test_target_can_be_the_mean_over_the_last_part_of_the_plain_curve():
+    # The mean falls 10, 8, 6, 5, 4, and is 4.5 on average over its last quarter.
+    scott = curves_of("SCott", [9.0, 3.0, 3.0, 3.0, 3.0], [11.0, 3.0, 3.0, 3.0, 3.0])
+    runs = [run for name in ("SGD", "SCott") for run in seed_records(name, [1.0, 2.0])]
+    both = pd.concat([SGD, scott])
+    table = compute_reach(summarize_runs(runs_frame(*runs)), both, tail=0.25)
+    row = table[(table["optimizer"] == "SCott") & (table["loss"] == "training")].iloc[0]
+    assert row["target"] == pytest.approx(4.5)
+    assert row["seconds"] == pytest.approx(10 * 5.5 / 7)
+
+
 def test_falling_plain_optimizer_needs_all_of_its_own_time():
     row = reach_of("SGD", SGD)
     assert row["baseline"] == "SGD"

@@ -230,6 +230,17 @@ def test_curves_are_compared_at_equal_steps_and_gradients():
     assert gradients["verdict"] == "worse"
 
 
+def test_losses_at_equal_costs_can_be_means_over_the_last_part():
+    runs = [*seed_records("SGD", [1.0, 1.0]), *seed_records("SCott", [2.0, 2.0])]
+    curves = pd.concat(
+        [straight_curves("SGD", [0.04, 0.042]), straight_curves("SCott", [0.05, 0.052])]
+    )
+    found = compute_verdicts(runs_frame(*runs), curves, tail=0.2)
+    steps = found.set_index(["at", "loss"]).loc[("steps", "training")]
+    assert steps["challenger_mean"] == pytest.approx(10 - 90 * 0.051)
+    assert steps["baseline_mean"] == pytest.approx(10 - 90 * 0.041)
+
+
 def test_nothing_is_compared_before_the_second_measurement():
     runs = [*seed_records("SGD", [1.0, 1.0]), *seed_records("SCott", [2.0, 2.0])]
     curves = pd.concat(
