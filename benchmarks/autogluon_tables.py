@@ -12,8 +12,10 @@ METRICS = ("WQL", "MASE")
 def summarise_fits(fits: pd.DataFrame) -> list[dict[str, Any]]:
     """Return a row per setting and side, with means over the seeds."""
     rows = []
-    for (name, side), own in fits.groupby(["setting", "side"], sort=False):
-        row: dict[str, Any] = {"setting": name, "side": side, "seeds": len(own)}
+    keys = ["setting", "seconds", "side"]
+    for (name, seconds, side), own in fits.groupby(keys, sort=False):
+        row: dict[str, Any] = {"setting": name, "limit, s": seconds, "side": side}
+        row["seeds"] = len(own)
         row |= {"fit, s": own["fit"].mean(), "steps": own["steps"].mean()}
         for metric in METRICS:
             mean, deviation = own[metric].mean(), own[metric].std(ddof=1)
@@ -23,6 +25,12 @@ def summarise_fits(fits: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 AUTOGLUON_COLUMNS = {
-    **{"setting": "{}", "side": "{}", "fit, s": "{:.0f}", "steps": "{:,.0f}"},
+    **{
+        "setting": "{}",
+        "limit, s": "{:.0f}",
+        "side": "{}",
+        "fit, s": "{:.0f}",
+        "steps": "{:,.0f}",
+    },
     **{"WQL": "{}", "MASE": "{}", "seeds": "{}"},
 }

@@ -15,6 +15,7 @@ number from what is stored.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from pathlib import Path
 import pandas as pd
 from comparison_pages import Pages, Store
 
+from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.config_files import load_experiment
 from pts_scott.experiments.results import (
     SettingFolder,
@@ -34,20 +36,37 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 #: Tables of the store that settings are added to, and the digits of their numbers.
 TABLES = {"runs": 8, "curves": 8, "variance": 5, "trials": 6}
+CHOSEN = ("learning_rate", "gamma", "anchor_batch_size", "inner_steps")  # by tuning
 
 
-def missing(store: Store) -> list[Path]:
-    """Return the configs of the comparison whose results are not stored.
+def missing(store: Store) -> dict[str, Path]:
+    """Return the settings of the comparison whose results are not stored, with a config.
 
-    A setting that has been tuned is given by its tuned config, the others by their own.
+    It is the tuned config of a setting that has been tuned. What was tuned or run with
+    another config than that of the comparison counts as missing.
     """
-    stored, left = set(store.read("runs")["setting"]), []
+    stored, left = set(store.read("runs")["setting"]), {}
     for path in sorted((ROOT / "configs" / "comparison").glob("*.yaml")):
-        setting = load_experiment(path).setting
+        experiment = load_experiment(path)
+        setting = experiment.setting
         tuned = store.folder / "configs" / f"{setting}.yaml"
-        if setting not in stored:
-            left.append(tuned if tuned.exists() else path)
+        current = tuned.exists() and is_tuned(load_experiment(tuned), experiment)
+        if setting not in stored or not current:
+            left[setting] = tuned if current else path
     return left
+
+
+def is_tuned(experiment: Experiment, origin: Experiment) -> bool:
+    """Return whether two experiments differ at most in what tuning chooses."""
+    if set(experiment.optimizers) != set(origin.optimizers):
+        return False
+    optimizers = {
+        name: dataclasses.replace(
+            config, **{key: getattr(origin.optimizers[name], key) for key in CHOSEN}
+        )
+        for name, config in experiment.optimizers.items()
+    }
+    return dataclasses.replace(experiment, optimizers=optimizers) == origin
 
 
 def collect(store: Store, benchmarks: Iterable[Path], tuned: Path) -> list[str]:
@@ -63,27 +82,36 @@ def collect(store: Store, benchmarks: Iterable[Path], tuned: Path) -> list[str]:
         Folder of `pts-scott tune`.
     """
     found: dict[str, list[pd.DataFrame]] = {name: [] for name in TABLES}
-    added = []
-    (store.folder / "configs").mkdir(parents=True, exist_ok=True)
-    for best in sorted(tuned.glob("**/best.yaml")):
-        name = best.parent.name
-        (store.folder / "configs" / f"{name}.yaml").write_bytes(best.read_bytes())
-        trials = pd.read_csv(best.with_name("trials.csv"))
-        found["trials"].append(trials.assign(setting=name))
-        added.append(f"{name}: tuned")
+    configs: dict[str, Path] = {}
     for folder in benchmarks:
         runs = read_runs(folder)
         curves = read_curves(folder, runs)
         for setting in SettingFolder.read_all(folder, runs):
             name, variance = setting.name, read_variance(setting.folder)
             own = runs[runs["setting"] == name]
+            if name in configs:
+                raise SystemExit(f"{name} is in {folder} and in another folder.")
             if setting.missing or (own["status"] == "failed").any() or variance is None:
                 print(f"{name} is not complete, and left out", file=sys.stderr)
                 continue
+            configs[name] = setting.folder / "config.yaml"
             found["runs"].append(own.drop(columns="folder"))
             found["curves"].append(curves[curves["setting"] == name])
             found["variance"].append(variance.assign(setting=name))
-            added.append(f"{name}: {len(own)} runs")
+    added = [f"{name}: runs" for name in configs]
+    run = {*configs, *store.read("runs")["setting"]}
+    for best in sorted(tuned.glob("**/best.yaml")):
+        name = best.parent.name
+        if name in run and name not in configs:
+            continue  # its runs, which are stored, have the config beside them
+        configs.setdefault(name, best)
+        trials = pd.read_csv(best.with_name("trials.csv"))
+        found["trials"].append(trials.assign(setting=name))
+        added.append(f"{name}: trials")
+    for name, path in configs.items():
+        target = store.folder / "configs" / f"{name}.yaml"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
     for name, digits in TABLES.items():
         _add(store, name, found[name], digits)
     return added
@@ -122,12 +150,12 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     store = Store(DOCS / "results")
     if options.command == "missing":
-        print("\n".join(map(str, missing(store))))
+        print("\n".join(map(str, missing(store).values())))
     elif options.command == "collect":
         added = collect(store, options.benchmarks, options.tuned)
         print("\n".join(added + collect_libraries(store, options.libraries)))
     else:
-        Pages(store, DOCS, [path.stem for path in missing(store)]).write()
+        Pages(store, DOCS, list(missing(store))).write()
 
 
 if __name__ == "__main__":

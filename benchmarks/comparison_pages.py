@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 
 import equal_time_tables
 import pandas as pd
 from autogluon_tables import AUTOGLUON_COLUMNS, summarise_fits
-from comparison_claims import Claims
+from comparison_claims import Claims, count_verdicts
 from equal_time_tables import TAIL
 from tables import markdown
 
 from pts_scott.experiments.config import LEARNING_RATES
 from pts_scott.experiments.report import comparison_tables, figures
 from pts_scott.experiments.report.curves import settled_losses
-from pts_scott.experiments.report.formatting import format_mean, format_share
+from pts_scott.experiments.report.formatting import DASH, format_mean, format_share
 from pts_scott.experiments.report.page import cost_table
 from pts_scott.experiments.report.reach import compute_reach, median_share
 from pts_scott.experiments.report.summary import summarize_runs
 from pts_scott.experiments.report.tables import Row, Table, backtest_table, loss_table
 from pts_scott.experiments.report.verdicts import compute_verdicts
-from pts_scott.experiments.report.welch import UNDECIDED, VERDICTS
 from pts_scott.experiments.results import TEXT_KEYS
 
 LARGE, PAPER = "SCott, large anchors", "SCott"
@@ -95,14 +94,24 @@ class Pages:
     docs
         The folder with ``results.md``, where the other pages are written.
     missing
-        Names of the settings that were not run.
+        Names of the settings that were not run, or not with the comparison's config.
     """
 
     def __init__(self, store: Store, docs: Path, missing: list[str]) -> None:
         self._store, self._docs, self._missing = store, docs, missing
-        self.curves, self.variance = store.read("curves"), store.read("variance")
-        self.runs = settled_losses(store.read("runs"), self.curves, TAIL)
+        runs, self.curves, self.variance = (
+            table[~table["setting"].isin(missing)].reset_index(drop=True)
+            for table in map(store.read, ("runs", "curves", "variance"))
+        )
+        self.runs = settled_losses(runs, self.curves, TAIL)
         self.summary = summarize_runs(self.runs)
+
+    @property
+    def _budget(self) -> str:
+        """Return training time and seeds of the runs, in words."""
+        seconds = " or ".join(f"{n:g}" for n in sorted(set(self.runs["time_budget"])))
+        seeds = " or ".join(map(str, sorted(set(self.summary["seeds"]))))
+        return f"{seconds} s of training, mean ± standard deviation over {seeds} seeds"
 
     @cached_property
     def verdicts(self) -> pd.DataFrame:
@@ -174,7 +183,7 @@ class Pages:
             for setting, cells in self.summary.groupby("setting", sort=True)
         ]
         shares = [
-            f"## {setting}\n\n{comparison_tables.reach_table(own).markdown()}"
+            f"## {setting}\n\n{comparison_tables.reach_table(own, TAIL).markdown()}"
             for setting, own in self.reach.groupby("setting", sort=True)
         ]
         pages = {
@@ -227,7 +236,7 @@ class Pages:
                 named = set(self.runs.loc[self.runs["batch_size"] == size, "setting"])
                 own = rows[rows["setting"].isin(named)]
                 counts = [
-                    f"{_count(own[own['at'] == at])} {where}"
+                    f"{count_verdicts(own[own['at'] == at])} {where}"
                     for at, where in places.items()
                     if len(own)
                 ]
@@ -243,7 +252,7 @@ class Pages:
     def count_table(self) -> Table:
         """Return how often each optimizer was better, tied and worse."""
         return comparison_tables.count_table(
-            self.summary, self.verdicts, self.reach, comparison_tables.EQUAL_TIME
+            self.summary, self.verdicts, self.reach, comparison_tables.EQUAL_TIME, TAIL
         )
 
     def scott_table(self) -> str:
@@ -258,8 +267,8 @@ class Pages:
         header = ["Setting", "SGD", "SCott", LARGE]
         header += [f"{n}: per {p}" for n in (PAPER, "large") for p in PLACES.values()]
         caption = (
-            "Training loss at the end of 15 s, mean ± standard deviation over "
-            "five seeds; what SCott was against SGD at equal steps, gradients and time "
+            f"Training loss at the end of {self._budget}; what SCott was against SGD at "
+            "equal steps, gradients and time "
             "(Welch's test of the seeds, p < 0.05); and the share of SGD's time in which "
             "SCott with large anchors reached SGD's final training loss."
         )
@@ -281,7 +290,7 @@ class Pages:
         for challenger, baseline in pairs:
             header += [baseline, challenger, "by training loss", "by test loss"]
         caption = (
-            "Test loss at the end of 15 s of training, what auto was against uniform "
+            f"Test loss at the end of {self._budget}, what auto was against uniform "
             "mini-batches with the same update rule, by both losses, and the share of "
             "Adam's time in which auto with Adam reached Adam's final test loss."
         )
@@ -364,6 +373,8 @@ class Pages:
 
     def _share(self, setting: str, name: str, loss: str = "training") -> str:
         rows = _where(self.reach, setting=setting, optimizer=name, loss=loss)
+        if rows["target"].isna().any():
+            return DASH
         share = median_share(rows["seconds_share"])
         return "not reached" if math.isinf(share) else format_share(share)
 
@@ -373,13 +384,6 @@ def _where(rows: pd.DataFrame, **values: object) -> pd.DataFrame:
     for column, value in values.items():
         rows = rows[rows[column] == value]
     return rows
-
-
-def _count(rows: pd.DataFrame) -> str:
-    """Return how often a verdict was better / tied / worse."""
-    count: Mapping[str, int] = rows["verdict"].value_counts().to_dict()
-    text = " / ".join(str(count.get(verdict, 0)) for verdict in VERDICTS)
-    return text + (f" ({count[UNDECIDED]} undecided)" if UNDECIDED in count else "")
 
 
 def _fill(text: str, name: str, block: str) -> str:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import dataclasses
 import itertools
 import logging
 import multiprocessing
@@ -38,7 +37,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pandas as pd
 import torch
-from equal_time_tables import COLUMNS, summarise
+from equal_time_tables import COLUMNS, OWN_SIDES, Side, summarise
 from tables import markdown
 
 from pts_scott._utils.rng import isolated_rng
@@ -57,23 +56,6 @@ LIBRARY = {"gluonts": "GluonTS", "pytorchts": "PyTorchTS"}[backend.NAME]
 LIBRARY_SIDES: dict[str, dict[str, Any]] = {LIBRARY: {}}
 if backend.NAME == "gluonts":
     LIBRARY_SIDES["GluonTS, cache_data"] = {"cache_data": True}
-
-
-@dataclasses.dataclass(frozen=True)
-class Side:
-    """How `ScottTrainer` trains."""
-
-    method: str
-    compile: bool | str = True
-    compiled_before: bool = False
-
-
-OWN_SIDES = {
-    "ScottTrainer()": Side("auto", compile="auto"),
-    "plain, compiled": Side("plain"),
-    "auto, compiled": Side("auto"),
-    "auto, compiled before": Side("auto", compiled_before=True),
-}
 KEY = ["setting", "side", "seed"]
 PREFIX = {"gluonts": "gluonts", "pytorchts": "pts"}[backend.NAME]
 HOURLY = {"context_length": 72, "prediction_length": 24}

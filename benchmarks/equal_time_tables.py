@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,25 @@ from pts_scott.experiments.report.formatting import format_mean
 from pts_scott.experiments.report.reach import first_reached
 from pts_scott.experiments.results import LOSS_COLUMNS
 
+
+@dataclass(frozen=True)
+class Side:
+    """How `ScottTrainer` trains."""
+
+    method: str
+    compile: bool | str = True
+    compiled_before: bool = False
+
+
+#: `ScottTrainer()` is the default, which decides itself whether to compile.
+OWN_SIDES = {
+    "ScottTrainer()": Side("auto", compile="auto"),
+    "plain, compiled": Side("plain"),
+    "auto, compiled": Side("auto"),
+    "auto, compiled before": Side("auto", compiled_before=True),
+}
 NEVER = "not reached"
+TRAINED = "training seconds"
 TAIL = 1 / 6  # a loss "at the end" is the mean over this last share
 
 
@@ -31,9 +50,11 @@ def summarise(curves: pd.DataFrame, goal_of: str) -> list[dict[str, Any]]:
         The side whose loss at the end is the goal.
     """
     rows = []
+    compiling = curves["compile_seconds"].fillna(0.0)
+    curves = curves.assign(**{TRAINED: curves["seconds"] - compiling})
     for name, whole in curves.groupby("setting", sort=False):
-        library = whole[whole["side"] == goal_of]
-        total = library.groupby("seed")["seconds"].max().mean()
+        library_seeds = whole[whole["side"] == goal_of].groupby("seed")
+        total = library_seeds["seconds"].max().mean()
         for side, own in whole.groupby("side", sort=False):
             seeds = own.groupby("seed")
             compilation = seeds["compile_seconds"].max().fillna(0.0).mean()
@@ -43,25 +64,33 @@ def summarise(curves: pd.DataFrame, goal_of: str) -> list[dict[str, Any]]:
                 "seeds": seeds.ngroups,
                 "library, s": total,
                 "compilation, s": compilation,
-                "steps": seeds["step"].max().mean(),
+                # In as many seconds as the library took, compilation included.
+                "steps": np.mean([_at(c, "step", total) for _, c in seeds]),
             }
             for loss, column in LOSS_COLUMNS.items():
-                # At the end of the seconds that the library took, compilation included.
-                ends = [
-                    tail_mean(c[["seconds", column]].to_numpy(float), total, TAIL)
-                    for _, c in seeds
-                ]
+                ends = [_at(c, column, total, TAIL) for _, c in seeds]
                 deviation = np.std(ends, ddof=1) if len(ends) > 1 else math.nan
                 row[f"{loss} loss"] = format_mean(np.mean(ends), deviation)
-                theirs = mean_curve(library, "seconds", column)[["x", "mean"]].to_numpy()
-                goal = tail_mean(theirs, theirs[-1, 0], TAIL)
-                reached = first_reached(mean_curve(own, "seconds", column), goal)
+                goal = np.mean([_at(c, column, None, TAIL) for _, c in library_seeds])
+                # Compilation ends at another time in each seed, so the mean curve is that
+                # of the training time, and the mean compilation is added to it.
+                trained = math.nan
+                if np.isfinite(own[column]).all():
+                    trained = first_reached(mean_curve(own, TRAINED, column), goal)
+                reached = trained + compilation
                 row[f"{loss}, s"] = _seconds(reached)
                 row[f"{loss}, factor"] = total / reached
-                trained = reached - compilation
                 row[f"{loss}, compilation aside"] = total / trained
             rows.append(row)
     return rows
+
+
+def _at(
+    curve: pd.DataFrame, column: str, seconds: float | None, tail: float = 0.0
+) -> float:
+    """Return a column at the end of some seconds; None: of all."""
+    end = curve["seconds"].iloc[-1] if seconds is None else seconds
+    return tail_mean(curve[["seconds", column]].to_numpy(float), end, tail)
 
 
 def _seconds(value: float) -> str:

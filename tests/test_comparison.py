@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from helpers.small_results import loss_curve, run_record, write_config, write_run
 
 from pts_scott.backends import backend
@@ -61,7 +62,7 @@ def test_stored_runs_give_the_verdicts_of_the_benchmark(comparison, store, tmp_p
     assert set(expected["verdict"]) == {"better"}
     pd.testing.assert_frame_equal(stored, expected, rtol=1e-4)
     config = store.folder / "configs" / "mlp-traffic-M1.yaml"
-    assert config.read_text() == "seeds: [0, 1, 2]\n"
+    assert config.read_text() == (folder / "mlp-traffic-M1" / "config.yaml").read_text()
 
 
 def test_setting_that_is_collected_again_replaces_the_stored_one(
@@ -81,15 +82,68 @@ def test_setting_that_is_collected_again_replaces_the_stored_one(
 def test_incomplete_setting_is_left_out(comparison, store, tmp_path, capsys, flaw):
     folder = write_benchmark(tmp_path / "bench", **flaw)
     added = comparison.collect(store, [folder], write_tuned(tmp_path / "tune"))
-    assert added == ["mlp-traffic-M1: tuned"]
+    assert added == ["mlp-traffic-M1: trials"]
     assert "mlp-traffic-M1 is not complete" in capsys.readouterr().err
     assert store.read("runs").empty
 
 
-@pytest.mark.skipif(backend.NAME != "gluonts", reason="configs name GluonTS' models")
+def test_setting_in_two_folders_raises(comparison, store, tmp_path):
+    folders = [write_benchmark(tmp_path / name) for name in ("one", "two")]
+    with pytest.raises(SystemExit, match="mlp-traffic-M1 is in .* and in another"):
+        comparison.collect(store, folders, tmp_path / "tune")
+
+
+def test_config_beside_stored_runs_stays_theirs(comparison, store, tmp_path):
+    tuned = write_tuned(tmp_path / "tune")
+    comparison.collect(store, [write_benchmark(tmp_path / "bench")], tuned)
+    config = store.folder / "configs" / "mlp-traffic-M1.yaml"
+    before = config.read_text()
+    (tuned / "mlp-traffic-M1" / "best.yaml").write_text("seeds: [7]\n")
+    assert comparison.collect(store, [], tuned) == []
+    assert config.read_text() == before
+
+
+needs_gluonts = pytest.mark.skipif(
+    backend.NAME != "gluonts", reason="configs name GluonTS' models"
+)
+
+
+@needs_gluonts
+@pytest.mark.parametrize(
+    ("change", "is_missing"),
+    [
+        ({}, False),
+        ({"time_budget": 5.0}, True),
+        ({"tune": {"search": "coordinate"}}, True),
+        ({"optimizers": {"SGD": {"learning_rate": 0.05}}}, False),  # chosen by tuning
+        ({"optimizers": {"SGD": {"weight_decay": 0.0}}}, True),
+    ],
+)
+def test_setting_that_was_run_with_another_config_is_missing(
+    comparison, store, change, is_missing
+):
+    path = ROOT / "configs" / "comparison" / "mlp-traffic-21x17544-M1.yaml"
+    tree = yaml.safe_load(comparison.load_experiment(path).dump())
+    for name, value in change.items():
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                nested = isinstance(inner, dict)
+                tree[name][key] = {**tree[name][key], **inner} if nested else inner
+        else:
+            tree[name] = value
+    configs = store.folder / "configs"
+    configs.mkdir(parents=True)
+    (configs / "mlp-traffic-21x17544-M1.yaml").write_text(
+        yaml.safe_dump(tree, sort_keys=False)
+    )
+    store.write("runs", pd.DataFrame({"setting": ["mlp-traffic-21x17544-M1"]}), 6)
+    assert ("mlp-traffic-21x17544-M1" in comparison.missing(store)) == is_missing
+
+
+@needs_gluonts
 def test_pages_have_the_numbers_of_the_store(comparison):
     store = comparison.Store(ROOT / "docs" / "results")
-    missing = [path.stem for path in comparison.missing(store)]
+    missing = list(comparison.missing(store))
     for path, text in comparison.Pages(store, ROOT / "docs", missing).texts().items():
         hint = f"{path.name} differs: python benchmarks/comparison.py page"
         assert path.read_text(encoding="utf-8") == text, hint
@@ -97,6 +151,7 @@ def test_pages_have_the_numbers_of_the_store(comparison):
 
 # -- claims -----------------------------------------------------------------------------
 
+DIFFERENCES = {"better": -1.0, "tied": 0.0, "worse": 1.0, "undecided": float("nan")}
 NAMES = ("SGD", "SCSG", "SCott", "SCott, large anchors", "Adam", "S-Adam", "Adagrad")
 NAMES += ("S-Adagrad", "auto Adam")
 
@@ -105,19 +160,20 @@ def results(verdicts, settings=3):
     """Return tables in which each pair has the same verdict everywhere."""
     names = [f"mlp-{n}-M1" for n in range(settings)]
     cells = {"model": "MLP", "batch_size": 1, "train_loss_mean": 1.0}
-    cells |= {"steps": 10, "gradients": 20, "learning_rate": 0.1}
+    cells |= {"steps": 10, "gradients": 20, "learning_rate": 0.1, "outcome": ""}
+    cells |= {"train_loss_std": 0.1, "finished": 5, "diverged": 0, "failed": 0}
     summary = [{"setting": s, "optimizer": n, **cells} for s in names for n in NAMES]
     rows = [
         {
             **{"setting": setting, "challenger": pair[0], "baseline": pair[1]},
             **{"at": at, "loss": loss, "verdict": verdict},
-            "difference": {"better": -1.0, "tied": 0.0, "worse": 1.0}[verdict],
+            "difference": DIFFERENCES[verdict],
         }
         for setting in names
         for (*pair, at, loss), verdict in verdicts.items()
     ]
     variance = pd.DataFrame({"setting": names, "sampler": "stratified", "step": 1})
-    return pd.DataFrame(summary), pd.DataFrame(rows), variance.assign(relative=0.5)
+    return pd.DataFrame(summary), pd.DataFrame(rows), variance.assign(within=0.5)
 
 
 def verdicts_of(challenger, baseline, steps, end):
@@ -129,6 +185,11 @@ def verdicts_of(challenger, baseline, steps, end):
     }
 
 
+def claims_on(*tables, equal_time=None, missing=()):
+    claims = importlib.import_module("comparison_claims").Claims
+    return claims(*tables, equal_time or {}, list(missing))
+
+
 @pytest.mark.parametrize(
     ("steps", "end", "words"),
     [
@@ -137,12 +198,12 @@ def verdicts_of(challenger, baseline, steps, end):
         ("tied", "better", "Holds per second, but not per step"),
         ("tied", "tied", "Does not hold here"),
         ("worse", "worse", "Does not hold here"),
+        ("undecided", "undecided", "Not decided here"),
     ],
 )
 def test_words_on_a_claim_follow_from_the_counts(comparison, steps, end, words):
-    claims = importlib.import_module("comparison_claims").Claims
     tables = results(verdicts_of("SCott", "SGD", steps, end))
-    text = claims(*tables, {}, []).paragraphs()
+    text = claims_on(*tables).paragraphs()
     assert f"**SCott converges faster than SGD. {words}.**" in text
     assert f"**Strata of timestamps reduce the variance of a gradient. {'Holds'}" in text
 
@@ -159,11 +220,76 @@ def test_words_on_a_claim_follow_from_the_counts(comparison, steps, end, words):
 def test_outcome_of_an_expectation_follows_from_the_counts(
     comparison, verdict, missing, outcome
 ):
-    claims = importlib.import_module("comparison_claims").Claims
     settings = 16 if not missing else 5
     tables = results(verdicts_of("auto Adam", "Adam", "tied", verdict), settings)
-    line = claims(*tables, {}, missing).expectations().splitlines()[3]
+    line = claims_on(*tables, missing=missing).expectations().splitlines()[3]
     assert line.endswith(f"| {outcome} |")
+
+
+def test_nothing_to_lose_leaves_the_claim_on_generalization_open(comparison):
+    text = claims_on(*results(verdicts_of("SCott", "SGD", "tied", "tied"))).paragraphs()
+    assert "not lost on the test range. Not decided here.** Of 0 comparisons" in text
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "outcome", "words"),
+    [
+        (0.5, 0.1, "", "Holds here"),
+        (0.999, 0.1, "", "Does not hold here"),  # lower, but not distinguished
+        (0.5, 0.1, "1 of 5 diverged", "Does not hold here"),
+    ],
+)
+def test_families_are_compared_by_the_test_and_divergence_loses(
+    comparison, mean, std, outcome, words
+):
+    summary, verdicts, variance = results(verdicts_of("SCott", "SGD", "tied", "tied"))
+    own = summary["optimizer"].isin(["S-Adam", "S-Adagrad"])
+    summary.loc[own, ["train_loss_mean", "train_loss_std", "outcome"]] = (
+        mean,
+        std,
+        outcome,
+    )
+    text = claims_on(summary, verdicts, variance).paragraphs()
+    assert f"the optimizers of SGD's family. {words}." in text
+
+
+def test_means_of_the_seeds_that_survived_are_not_below(comparison):
+    verdicts = verdicts_of("SCott, large anchors", "SGD", "worse", "worse")
+    summary, rows, variance = results(verdicts, settings=10)
+    rows["difference"] = -1.0  # of the one seed in five that finished
+    line = claims_on(summary, rows, variance).expectations().splitlines()[2]
+    assert "lower mean in 0 of 10" in line
+    assert line.endswith("| missed |")
+
+
+DATA = ("electricity-321x840", "traffic-21x17544")
+ALL_FOUR = [
+    f"{model}/{data}" for model in ("SimpleFeedForward", "DeepAR") for data in DATA
+]
+
+
+@pytest.mark.parametrize(
+    ("factors", "outcome"),
+    [
+        ([5.0, 4.0, 3.0, 3.5], "met"),
+        ([5.0, 4.0, 2.9, 3.5], "missed"),
+        ([5.0, float("nan"), 4.0, 3.5], "missed"),  # not reached
+        ([float("nan")], "missed"),
+        ([5.0, 4.0], "still open"),
+    ],
+)
+def test_outcome_on_the_libraries_follows_from_the_factors(comparison, factors, outcome):
+    side = "ScottTrainer()"
+    rows = [
+        {"setting": setting, "side": side, "test, factor": factor}
+        for setting, factor in zip(ALL_FOUR, factors)
+    ]
+    tables = results(verdicts_of("SCott", "SGD", "tied", "tied"))
+    text = claims_on(*tables, equal_time={"GluonTS": rows}).expectations()
+    assert text.splitlines()[5].endswith(f"| {outcome} |")
+
+
+FEW = list(enumerate((1.0, 1.0, 13.0)))  # seconds of compilation by seed
 
 
 def curve(side, ends, seconds=10.0, compilation=0.0):
@@ -179,22 +305,52 @@ def curve(side, ends, seconds=10.0, compilation=0.0):
     return pd.concat(tables)
 
 
-def test_compilation_counts_in_the_time_to_the_loss_of_the_library(comparison):
+def equal_time_rows(*curves):
     summarise = importlib.import_module("equal_time_tables").summarise
+    return summarise(pd.concat(curves), "GluonTS")
+
+
+def test_compilation_counts_in_the_time_to_the_loss_of_the_library(comparison):
     own = curve("ours", [-1.0, -1.0], compilation=2.0)  # at 0 after half of ten seconds
-    curves = pd.concat([curve("GluonTS", [0.1, -0.1]), own])
-    library, ours = summarise(curves, "GluonTS")
+    library, ours = equal_time_rows(curve("GluonTS", [0.1, -0.1]), own)
     # The goal is the mean of the last sixth of a line from 1 to 0: 1/12.
     assert library["test, factor"] == pytest.approx(12 / 11)
     assert ours["test, factor"] == pytest.approx(10 / (2 + 10 * 11 / 24))
     assert ours["test, compilation aside"] == pytest.approx(24 / 11)
     # At 8 of its 10 seconds it is at -0.6, and a sixth of ten seconds earlier at -4/15.
     assert ours["test loss"].startswith("-0.433")
+    assert ours["steps"] == pytest.approx(80)
+
+
+def test_one_slow_compilation_does_not_hide_the_other_seeds(comparison):
+    parts = [curve("ours", [-1.0], compilation=c).assign(seed=k) for k, c in FEW]
+    _, ours = equal_time_rows(curve("GluonTS", [0.0, 0.0, 0.0]), *parts)
+    assert ours["compilation, s"] == pytest.approx(5.0)
+    assert ours["test, factor"] == pytest.approx(10 / (5 + 10 * 11 / 24))
 
 
 def test_loss_that_is_not_reached_has_no_factor(comparison):
-    summarise = importlib.import_module("equal_time_tables").summarise
-    curves = pd.concat([curve("GluonTS", [0.0, 0.0]), curve("ours", [0.5, 0.5])])
-    _, ours = summarise(curves, "GluonTS")
+    _, ours = equal_time_rows(curve("GluonTS", [0.0, 0.0]), curve("ours", [0.5, 0.5]))
     assert ours["test, s"] == "not reached"
     assert pd.isna(ours["test, factor"])
+
+
+def test_loss_that_diverges_afterwards_is_not_reached(comparison):
+    own = curve("ours", [-1.0, -1.0])
+    own.loc[own["seconds"] > 6, "test_loss"] = float("nan")
+    _, ours = equal_time_rows(curve("GluonTS", [0.0, 0.0]), own)
+    assert ours["test, s"] == "not reached"
+
+
+def test_fits_with_different_time_limits_are_not_averaged(comparison):
+    table = importlib.import_module("autogluon_tables").summarise_fits
+    fit = {
+        "setting": "MLP/data",
+        "side": "AutoGluon",
+        "fit": 1.0,
+        "steps": 1,
+        "MASE": 1.0,
+    }
+    fits = [{**fit, "seconds": s, "WQL": s / 60} for s in (60, 60, 600, 600)]
+    found = table(pd.DataFrame(fits))
+    assert [(row["limit, s"], row["seeds"]) for row in found] == [(60, 2), (600, 2)]

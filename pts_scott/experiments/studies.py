@@ -211,8 +211,10 @@ def _identity(
     """Return everything a trial's loss depends on, except what the trial chooses."""
     tree = dataclasses.asdict(experiment)
     names = ("data", "model", "batch_size", "gradient_budget", "compile", "threads")
-    own = {name: tree[name] for name in (*names, "device", "evaluation_windows")}
-    tuning = {name: tree["tune"][name] for name in ("evaluations", "average", "seeds")}
+    measured = ("device", "evaluation_windows", "curve_windows")
+    own = {name: tree[name] for name in (*names, *measured)}
+    choices = ("search", "evaluations", "average", "seeds")
+    tuning = {name: tree["tune"][name] for name in choices}
     tuning["time_budget"] = experiment.tune.time_budget or experiment.time_budget
     config = dataclasses.asdict(start)
     for name in stage:

@@ -203,8 +203,12 @@ def _make_trial(
     *callbacks: Any,
 ) -> None:
     """Make one trial with given values."""
+    from optuna.trial import TrialState
+
     study.sampler = queue_sampler()
-    study.enqueue_trial(params)
+    waiting = study.get_trials(deepcopy=False, states=[TrialState.WAITING])
+    if not any(trial.system_attrs.get("fixed_params") == params for trial in waiting):
+        study.enqueue_trial(params)  # an interrupted search may have left one
     study.optimize(objective, n_trials=1, callbacks=callbacks)
 
 
@@ -286,7 +290,8 @@ def _mean_loss(
             raise TrialPruned
         loss = run.record["test_loss"]
         if tuning.average > 1 and math.isfinite(loss):
-            loss = sum(measured[-tuning.average :]) / tuning.average
+            last = measured[-tuning.average :]
+            loss = sum(last) / len(last)
         losses.append(_nan_to_infinity(loss))
     return sum(losses) / len(losses)
 

@@ -16,16 +16,25 @@ from pts_scott.experiments.results import LOSS_COLUMNS
 
 EQUAL_TIME = "equal training time"
 TEST = f"Welch's test of the seeds, p < {SIGNIFICANCE_LEVEL:g}"
-REACH_CAPTION = (
-    "An optimizer has reached the loss at the first point from which its mean curve over "
-    "the seeds is at or below the last point of the plain optimizer's mean curve, and "
-    "stays there on average. A plain optimizer's own share shows how early it was at its "
-    "final loss."
-)
+
+
+def reach_caption(tail: float) -> str:
+    """Return when a loss counts as reached, given the share that targets average over."""
+    target = f"the mean of the last {format_share(tail)}" if tail else "the last point"
+    return (
+        "An optimizer has reached the loss at the first point from which its mean curve "
+        f"over the seeds is at or below {target} of the plain optimizer's mean curve, "
+        "and stays there on average. A plain optimizer's own share shows how early it "
+        "was at its final loss."
+    )
 
 
 def count_table(
-    summary: pd.DataFrame, verdicts: pd.DataFrame, reach: pd.DataFrame, equal: str
+    summary: pd.DataFrame,
+    verdicts: pd.DataFrame,
+    reach: pd.DataFrame,
+    equal: str,
+    tail: float = 0.0,
 ) -> Table:
     """Return how often each optimizer was better, tied and worse, by M.
 
@@ -35,6 +44,8 @@ def count_table(
         As returned by ``summarize_runs``, ``compute_verdicts`` and ``compute_reach``.
     equal
         What the runs had in common, e.g. "equal training time".
+    tail
+        As given to ``compute_reach``.
     """
     sizes = dict(zip(summary["setting"], summary["batch_size"]))
     end = "equal time" if equal == EQUAL_TIME else "at the end"
@@ -77,7 +88,7 @@ def count_table(
         f"({TEST}). At equal steps or gradients, the curves are compared at the largest "
         "number that every seed of both reached. The last columns say which share of the "
         "plain optimizer's training time and gradients is needed to reach its final test "
-        f"loss, as medians over the settings. {REACH_CAPTION}"
+        f"loss, as medians over the settings. {reach_caption(tail)}"
     )
     return Table(header, rows, caption, labels=3)
 
@@ -127,8 +138,11 @@ def setting_verdict_table(verdicts: pd.DataFrame, equal: str) -> Table:
     return Table(header, rows, caption)
 
 
-def reach_table(reach: pd.DataFrame) -> Table:
-    """Return what each optimizer of one setting needs for its plain partner's loss."""
+def reach_table(reach: pd.DataFrame, tail: float = 0.0) -> Table:
+    """Return what each optimizer of one setting needs for its plain partner's loss.
+
+    The arguments are the result of ``compute_reach``, and the share given to it.
+    """
     rows = []
     for optimizer, own in reach.groupby("optimizer", sort=False):
         by_loss = own.set_index("loss")
@@ -148,7 +162,7 @@ def reach_table(reach: pd.DataFrame) -> Table:
     header = [f"{names[cost]}, {loss} loss" for cost in COSTS for loss in LOSS_COLUMNS]
     caption = (
         "The share of all that the plain optimizer spent which an optimizer needs to "
-        f"reach the same loss. {REACH_CAPTION}"
+        f"reach the same loss. {reach_caption(tail)}"
     )
     return Table(["Optimizer", "Plain optimizer", *header], rows, caption)
 

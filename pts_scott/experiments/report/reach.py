@@ -1,10 +1,10 @@
 """How soon an optimizer reaches the final loss of the plain optimizer.
 
-The target is the end of the plain optimizer's mean curve over the seeds. Another
-optimizer has reached it at the first point from which its mean curve is at or below it
-and stays there on average, so that a lucky measurement does not count; a curve that falls
-meets it on the line between two measurements. The share is the cost up to there, relative
-to all that the plain optimizer spent.
+The target is the last point of the plain optimizer's mean curve over the seeds, or the
+mean of its last part. Another optimizer has reached it at the first point from which its
+mean curve is at or below it and stays there on average, so that a lucky measurement does
+not count; a curve that falls meets it on the line between two measurements. The share is
+the cost up to there, relative to all that the plain optimizer spent.
 """
 
 from __future__ import annotations
