@@ -147,14 +147,15 @@ class Claims:
             index="setting", columns="optimizer", values="learning_rate"
         )
         counts = []
-        for name in ("SCott", LARGE):
+        whose = {"SCott": "SCott's", LARGE: "that of SCott with large anchors"}
+        for name in whose:
             ratio = sizes[name] / sizes["SGD"]
             larger, smaller = int((ratio > 1.001).sum()), int((ratio < 0.999).sum())
             equal = len(ratio) - larger - smaller
             counts.append((name, larger, equal, smaller))
         total = len(sizes)
         text = "; ".join(
-            f"{name}'s is larger in {larger}, equal in {equal}, smaller in {smaller}"
+            f"{whose[name]} is larger in {larger}, equal in {equal}, smaller in {smaller}"
             for name, larger, equal, smaller in counts
         )
         holds = counts[0][1] > total / 2
