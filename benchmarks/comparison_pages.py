@@ -186,7 +186,11 @@ class Pages:
             for setting, own in self.reach.groupby("setting", sort=True)
         ]
         pages = {
-            "losses": ("Losses at equal time", loss_table(self.summary).markdown()),
+            "losses": (
+                "Losses at equal time",
+                f"Losses are means over the last {format_share(TAIL)} of a run.\n\n"
+                f"{loss_table(self.summary).markdown()}",
+            ),
             "verdicts": ("Verdicts by setting", matrix.markdown()),
             "reach": ("Costs of the plain optimizer's loss", "\n".join(shares)),
             "costs": ("Step sizes and costs", "\n".join(costs)),
