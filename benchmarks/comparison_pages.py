@@ -24,10 +24,10 @@ from pts_scott.experiments.report.reach import compute_reach, median_share
 from pts_scott.experiments.report.summary import summarize_runs
 from pts_scott.experiments.report.tables import Row, Table, backtest_table, loss_table
 from pts_scott.experiments.report.verdicts import compute_verdicts
-from pts_scott.experiments.results import TEXT_KEYS
+from pts_scott.experiments.results import LOSS_COLUMNS, TEXT_KEYS
 
 LARGE, PAPER = "SCott, large anchors", "SCott"
-PLACES = {"steps": "steps", "gradients": "gradients", "end": "time"}
+PLACES = {"steps": "per step", "gradients": "gradient", "end": "second"}
 #: Whose curves against steps, gradients and seconds the page shows, if it has been run.
 SHOWN = ("var-synthetic-M1", ("SGD", PAPER, LARGE, "SCSG", "auto SGD"))
 SPREAD_NAMES = "spread", "learned strata, spread"
@@ -265,11 +265,12 @@ class Pages:
         for setting, cells in self._settings():
             row = [setting, *(self._loss(cells, n) for n in ("SGD", PAPER, LARGE))]
             for name in (PAPER, LARGE):
-                row += [self._verdict(setting, name, "SGD", at) for at in PLACES]
+                found = [self._verdict(setting, name, "SGD", at) for at in PLACES]
+                row.append(" / ".join(found))
             row.append(self._share(setting, LARGE))
             rows.append(Row.of(*row))
         header = ["Setting", "SGD", "SCott", LARGE]
-        header += [f"{n}: per {p}" for n in (PAPER, "large") for p in PLACES.values()]
+        header += [f"{name}: {' / '.join(PLACES.values())}" for name in (PAPER, "large")]
         caption = (
             f"Training loss at the end of {self._budget}; what SCott was against SGD at "
             "equal steps, gradients and time "
@@ -286,13 +287,13 @@ class Pages:
             row = [setting]
             for pair in pairs:
                 row += [self._loss(cells, name, "test_loss") for name in reversed(pair)]
-                row.append(self._verdict(setting, *pair, "end", "training"))
-                row.append(self._verdict(setting, *pair, "end", "test"))
+                found = [self._verdict(setting, *pair, "end", n) for n in LOSS_COLUMNS]
+                row.append(" / ".join(found))
             row.append(self._share(setting, "auto Adam", "test"))
             rows.append(Row.of(*row))
         header = ["Setting"]
         for challenger, baseline in pairs:
-            header += [baseline, challenger, "by training loss", "by test loss"]
+            header += [baseline, challenger, "by training / test loss"]
         caption = (
             f"Test loss at the end of {self._budget}, what auto was against uniform "
             "mini-batches with the same update rule, by both losses, and the share of "
