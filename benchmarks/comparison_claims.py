@@ -265,14 +265,15 @@ class Claims:
         rows = [
             row for row in self._equal_time.get("GluonTS", ()) if row["setting"] in FASTER
         ]
-        factors = {
-            (str(row["setting"]), str(row["side"])): float(str(row["test, factor"]))
-            for row in rows
-            if row["side"] in OWN_SIDES
+        rows = {
+            (str(row["setting"]), str(row["side"])): row
+            for row in self._equal_time.get("GluonTS", ())
+            if row["setting"] in FASTER and row["side"] in OWN_SIDES
         }
+        factors = {key: float(str(row["test, factor"])) for key, row in rows.items()}
         found = [
-            f"{setting}, {side}: "
-            + ("not reached" if math.isnan(factor) else f"{factor:.1f} ×")
+            f"{setting}, {side}: {_times(factor)} (training loss: "
+            f"{_times(float(str(rows[setting, side]['training, factor'])))})"
             for (setting, side), factor in factors.items()
         ]
         judged = [factor for (_, side), factor in factors.items() if side == DEFAULT]
@@ -314,6 +315,10 @@ def _verdict(rows: pd.DataFrame) -> str:
     if per_step:
         return HOLDS if per_second else PER_STEP
     return PER_SECOND if per_second else NOT
+
+
+def _times(factor: float) -> str:
+    return "not reached" if math.isnan(factor) else f"{factor:.1f} ×"
 
 
 def _outcome(*, reached: bool, impossible: bool, still: int) -> str:

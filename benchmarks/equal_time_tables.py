@@ -88,9 +88,14 @@ def summarise(curves: pd.DataFrame, goal_of: str) -> list[dict[str, Any]]:
 def _at(
     curve: pd.DataFrame, column: str, seconds: float | None, tail: float = 0.0
 ) -> float:
-    """Return a column at the end of some seconds; None: of all."""
-    end = curve["seconds"].iloc[-1] if seconds is None else seconds
-    return tail_mean(curve[["seconds", column]].to_numpy(float), end, tail)
+    """Return a column after some seconds, compilation included; None: at the end.
+
+    The tail is a share of the training time, so it is never before training.
+    """
+    end = curve[TRAINED].iloc[-1]
+    if seconds is not None:
+        end = max(seconds - curve["compile_seconds"].fillna(0.0).max(), 0.0)
+    return tail_mean(curve[[TRAINED, column]].to_numpy(float), end, tail)
 
 
 def _seconds(value: float) -> str:
