@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
-from equal_time_tables import OWN_SIDES
 
 from pts_scott.experiments.report.formatting import format_share
 from pts_scott.experiments.report.welch import (
@@ -266,17 +265,16 @@ class Claims:
             row for row in self._equal_time.get("GluonTS", ()) if row["setting"] in FASTER
         ]
         rows = {
-            (str(row["setting"]), str(row["side"])): row
+            str(row["setting"]): row
             for row in self._equal_time.get("GluonTS", ())
-            if row["setting"] in FASTER and row["side"] in OWN_SIDES
+            if row["setting"] in FASTER and row["side"] == DEFAULT
         }
-        factors = {key: float(str(row["test, factor"])) for key, row in rows.items()}
+        judged = [float(str(row["test, factor"])) for row in rows.values()]
         found = [
-            f"{setting}, {side}: {_times(factor)} (training loss: "
-            f"{_times(float(str(rows[setting, side]['training, factor'])))})"
-            for (setting, side), factor in factors.items()
+            f"{setting}: {_times(factor)} (training loss: "
+            f"{_times(float(str(rows[setting]['training, factor'])))})"
+            for setting, factor in zip(rows, judged)
         ]
-        judged = [factor for (_, side), factor in factors.items() if side == DEFAULT]
         slow = sum(not factor >= TIMES for factor in judged)  # not reached, too
         return (
             f"`{DEFAULT}` reaches GluonTS' final test loss {TIMES:g} times as fast as "

@@ -76,7 +76,12 @@ def summarise(curves: pd.DataFrame, goal_of: str) -> list[dict[str, Any]]:
                 # of the training time, and the mean compilation is added to it.
                 trained = math.nan
                 if np.isfinite(own[column]).all():
-                    trained = first_reached(mean_curve(own, TRAINED, column), goal)
+                    # The library's runs have equal steps, and end at different times.
+                    x = TRAINED if side in OWN_SIDES else "step"
+                    place = first_reached(mean_curve(own, x, column), goal)
+                    trained = np.mean(
+                        [np.interp(place, c[x], c[TRAINED]) for _, c in seeds]
+                    )
                 reached = trained + compilation
                 row[f"{loss}, s"] = _seconds(reached)
                 row[f"{loss}, factor"] = total / reached
