@@ -10,8 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
+from equal_time_tables import DEFAULTS
 
 from pts_scott.experiments.report.formatting import format_share
+from pts_scott.experiments.report.reach import NOT_REACHED
 from pts_scott.experiments.report.welch import (
     UNDECIDED,
     VERDICTS,
@@ -27,8 +29,7 @@ OPEN = "Not decided here."
 LARGE = "SCott, large anchors"
 SGD_FAMILY = ("SGD", "SCSG", "SCott", LARGE)
 LESS_VARIANCE = 0.9  # of all: what counts as less
-#: The models of the expectation on `auto`, and how the names of their configs begin.
-SAMPLED, SAMPLED_CONFIGS = {"MLP", "N-BEATS-small"}, ("mlp", "n-beats", "nbeats")
+SAMPLED = ("MLP", "N-BEATS-small")  # the models of the expectation on `auto`
 PER = {
     "steps": "at equal steps",
     "gradients": "at equal gradients",
@@ -40,7 +41,7 @@ FASTER = tuple(
     for model in ("SimpleFeedForward", "DeepAR")
     for data in ("electricity-321x840", "traffic-21x17544")
 )
-DEFAULT, TIMES = "ScottTrainer()", 3.0
+TIMES = 3.0
 
 
 class Claims:
@@ -106,8 +107,7 @@ class Claims:
             "what a stratified mini-batch has of a uniform one's, if each stratum has "
             f"whole windows in it. It was below {format_share(LESS_VARIANCE)} in {less} "
             f"of {_settings(len(within))}: {middle} in the median, {low} to {high} in "
-            "all "
-            "(medians of the measurements along a run; estimates may exceed 100 %).",
+            "all (medians of the measurements along a run; estimates may exceed 100 %).",
         )
 
     def _on_speed(
@@ -194,9 +194,7 @@ class Claims:
         pairs += (("S-Adagrad", "Adagrad"),)
         gained = kept = 0
         for challenger, baseline in pairs:
-            own = rows[
-                (rows["challenger"] == challenger) & (rows["baseline"] == baseline)
-            ]
+            own = where(rows, challenger=challenger, baseline=baseline)
             if own.empty:
                 continue
             both = own.pivot(index="setting", columns="loss", values="verdict")
@@ -246,9 +244,8 @@ class Claims:
             counts[loss] = rows[(rows["at"] == "end") & rows["model"].isin(SAMPLED)]
         rows = counts["test"]
         better, _, worse = (int((rows["verdict"] == v).sum()) for v in VERDICTS)
-        still = sum(
-            name.startswith(("mlp", "n-beats", "nbeats")) for name in self._missing
-        )
+        models = tuple(model.lower() for model in SAMPLED)  # as settings begin
+        still = sum(name.startswith(models) for name in self._missing)
         impossible = worse > 0 or better + still < 6
         return (
             f"`auto` with {rule} is never worse than {rule} by test loss at equal time, "
@@ -261,13 +258,10 @@ class Claims:
         )
 
     def _libraries(self) -> tuple[str, str, str]:
-        rows = [
-            row for row in self._equal_time.get("GluonTS", ()) if row["setting"] in FASTER
-        ]
         rows = {
             str(row["setting"]): row
             for row in self._equal_time.get("GluonTS", ())
-            if row["setting"] in FASTER and row["side"] == DEFAULT
+            if row["setting"] in FASTER and row["side"] == DEFAULTS
         }
         judged = [float(str(row["test, factor"])) for row in rows.values()]
         found = [
@@ -277,8 +271,9 @@ class Claims:
         ]
         slow = sum(not factor >= TIMES for factor in judged)  # not reached, too
         return (
-            f"`{DEFAULT}` reaches GluonTS' final test loss {TIMES:g} times as fast as "
-            "GluonTS' own trainer, with M = 32 and compilation included where it is used",
+            "`ScottTrainer` with its defaults and a time budget reaches GluonTS' final "
+            f"test loss {TIMES:g} times as fast as GluonTS' own trainer, with M = 32 and "
+            "compilation included where it is used",
             "; ".join(found) or "not measured",
             _outcome(
                 reached=not slow,
@@ -288,12 +283,15 @@ class Claims:
         )
 
     def _of(self, challenger: str, baseline: str, loss: str) -> pd.DataFrame:
-        rows = self._verdicts
-        return rows[
-            (rows["challenger"] == challenger)
-            & (rows["baseline"] == baseline)
-            & (rows["loss"] == loss)
-        ]
+        keys = {"challenger": challenger, "baseline": baseline, "loss": loss}
+        return where(self._verdicts, **keys)
+
+
+def where(rows: pd.DataFrame, **values: object) -> pd.DataFrame:
+    """Return the rows with these values."""
+    for column, value in values.items():
+        rows = rows[rows[column] == value]
+    return rows
 
 
 def _paragraph(claim: str, verdict: str, text: str) -> str:
@@ -316,7 +314,7 @@ def _verdict(rows: pd.DataFrame) -> str:
 
 
 def _times(factor: float) -> str:
-    return "not reached" if math.isnan(factor) else f"{factor:.1f} ×"
+    return NOT_REACHED if math.isnan(factor) else f"{factor:.1f} ×"
 
 
 def _outcome(*, reached: bool, impossible: bool, still: int) -> str:

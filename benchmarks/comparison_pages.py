@@ -11,7 +11,7 @@ from pathlib import Path
 import equal_time_tables
 import pandas as pd
 from autogluon_tables import AUTOGLUON_COLUMNS, summarise_fits
-from comparison_claims import Claims, count_verdicts
+from comparison_claims import LARGE, Claims, count_verdicts, where
 from equal_time_tables import TAIL
 from tables import markdown
 
@@ -20,13 +20,13 @@ from pts_scott.experiments.report import comparison_tables, figures
 from pts_scott.experiments.report.curves import settled_losses
 from pts_scott.experiments.report.formatting import DASH, format_mean, format_share
 from pts_scott.experiments.report.page import cost_table
-from pts_scott.experiments.report.reach import compute_reach, median_share
+from pts_scott.experiments.report.reach import NOT_REACHED, compute_reach, median_share
 from pts_scott.experiments.report.summary import summarize_runs
 from pts_scott.experiments.report.tables import Row, Table, backtest_table, loss_table
 from pts_scott.experiments.report.verdicts import compute_verdicts
 from pts_scott.experiments.results import LOSS_COLUMNS, TEXT_KEYS
 
-LARGE, PAPER = "SCott, large anchors", "SCott"
+PAPER = "SCott"
 PLACES = {"steps": "per step", "gradients": "gradient", "end": "second"}
 #: Whose curves against steps, gradients and seconds the page shows, if it has been run.
 SHOWN = ("var-synthetic-M1", ("SGD", PAPER, LARGE, "SCSG", "auto SGD"))
@@ -236,13 +236,13 @@ class Pages:
         header = ["", "Loss", *(f"M = {m}, {ANSWER_PLACES[at]}" for m, at in places)]
         rows = []
         for text, (challenger, baseline), loss in QUESTIONS:
-            own = _where(
+            own = where(
                 self.verdicts, challenger=challenger, baseline=baseline, loss=loss
             )
             cells = []
             for size, at in places:
                 named = set(self.runs.loc[self.runs["batch_size"] == size, "setting"])
-                found = _where(own[own["setting"].isin(named)], at=at)
+                found = where(own[own["setting"].isin(named)], at=at)
                 cells.append(count_verdicts(found) if len(found) else DASH)
             rows.append(Row.of(text, loss, *cells))
         counts = self.summary.drop_duplicates("setting")["batch_size"].value_counts()
@@ -369,7 +369,7 @@ class Pages:
     def _verdict(
         self, setting: str, name: str, against: str, at: str, loss: str = "training"
     ) -> str:
-        rows = _where(
+        rows = where(
             self.verdicts,
             **{"setting": setting, "challenger": name, "baseline": against},
             **{"at": at, "loss": loss},
@@ -377,18 +377,11 @@ class Pages:
         return str(rows["verdict"].item())
 
     def _share(self, setting: str, name: str, loss: str = "training") -> str:
-        rows = _where(self.reach, setting=setting, optimizer=name, loss=loss)
+        rows = where(self.reach, setting=setting, optimizer=name, loss=loss)
         if rows["target"].isna().any():
             return DASH
         share = median_share(rows["seconds_share"])
-        return "not reached" if math.isinf(share) else format_share(share)
-
-
-def _where(rows: pd.DataFrame, **values: object) -> pd.DataFrame:
-    """Return the rows with these values."""
-    for column, value in values.items():
-        rows = rows[rows[column] == value]
-    return rows
+        return NOT_REACHED if math.isinf(share) else format_share(share)
 
 
 def _fill(text: str, name: str, block: str) -> str:

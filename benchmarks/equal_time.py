@@ -4,8 +4,8 @@
 
 The library trains as its users would: its own loop and defaults, 100 epochs of 50 steps
 with M = 32, GluonTS also with ``cache_data=True``. `ScottTrainer` trains the same network
-on the same data for as many seconds: as it is without arguments, which compiles only
-where that pays, and compiled, with the plain and the auto method. Losses are measured
+on the same data for as many seconds: with its defaults, which compile only runs of a
+minute and more, and compiled, with the plain and the auto method. Losses are measured
 over the same windows of the training and of the test range, with the clock stopped.
 
 Compilation counts: it is added to the seconds of every point. Every run is a process of

@@ -11,7 +11,7 @@ import pandas as pd
 
 from pts_scott.experiments.report.curves import mean_curve, tail_mean
 from pts_scott.experiments.report.formatting import format_mean
-from pts_scott.experiments.report.reach import first_reached
+from pts_scott.experiments.report.reach import NOT_REACHED, first_reached
 from pts_scott.experiments.results import LOSS_COLUMNS
 
 
@@ -24,14 +24,14 @@ class Side:
     compiled_before: bool = False
 
 
-#: `ScottTrainer()` is the default, which decides itself whether to compile.
+#: `ScottTrainer(epochs=None, time_budget=…)`, which decides itself whether to compile.
+DEFAULTS = "defaults, time budget"
 OWN_SIDES = {
-    "ScottTrainer()": Side("auto", compile="auto"),
+    DEFAULTS: Side("auto", compile="auto"),
     "plain, compiled": Side("plain"),
     "auto, compiled": Side("auto"),
     "auto, compiled before": Side("auto", compiled_before=True),
 }
-NEVER = "not reached"
 TRAINED = "training seconds"
 TAIL = 1 / 6  # a loss "at the end" is the mean over this last share
 
@@ -104,7 +104,7 @@ def _at(
 
 
 def _seconds(value: float) -> str:
-    return NEVER if math.isnan(value) else f"{value:.1f}"
+    return NOT_REACHED if math.isnan(value) else f"{value:.1f}"
 
 
 COLUMNS = {

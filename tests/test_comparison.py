@@ -279,7 +279,7 @@ ALL_FOUR = [
     ],
 )
 def test_outcome_on_the_libraries_follows_from_the_factors(comparison, factors, outcome):
-    side = "ScottTrainer()"
+    side = importlib.import_module("equal_time_tables").DEFAULTS
     rows = [
         {"setting": setting, "side": side}
         | {"test, factor": factor, "training, factor": 4.0}
