@@ -27,8 +27,9 @@ def reach_caption(loss: str) -> str:
     return (
         "How much of the plain optimizer's training time and gradients each optimizer "
         f"needs to reach the plain optimizer's final {loss} loss. Each dot is a setting, "
-        "and the bar is at the median. Dots on the left of the dashed line got there "
-        "with less; those in the grey lane did not get there."
+        "each colour a batch size, and the bar is at the median. Dots on the left of the "
+        "dashed line got there with less; those in the grey lane, whose number is beside "
+        "them, did not get there."
     )
 
 

@@ -7,6 +7,7 @@ its global state and the backend of the session stay as they are.
 from __future__ import annotations
 
 import io
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -27,7 +29,7 @@ from pts_scott.experiments.report.curves import (
 )
 from pts_scott.experiments.report.line_styles import (
     BLUE,
-    VERMILION,
+    SIZE_LOOKS,
     is_prominent,
     optimizer_styles,
     sampler_styles,
@@ -86,15 +88,17 @@ def reach_figure(reach: pd.DataFrame) -> Figure:
     ----------
     reach
         Rows of one loss, as returned by ``compute_reach``. There is a dot per setting,
-        and a bar at the median over the settings, where "not reached" is infinite.
+        and a bar at the median over the settings, where "not reached" is infinite. Each
+        batch size has a colour, and settings that did not reach the loss are counted.
     """
     reach = reach[reach["target"].notna()]
     rules = dict(zip(reach["optimizer"], reach["rule"]))
     names = sort_optimizers(reach["optimizer"], rules)
     plain = set(reach.loc[reach["optimizer"] == reach["baseline"], "optimizer"])
     labels = [f"{name} (itself)" if name in plain else name for name in names]
+    sizes = dict(zip(sorted(set(reach["batch_size"])), itertools.cycle(SIZE_LOOKS)))
     columns = {"seconds_share": "training time", "gradients_share": "gradients"}
-    figure = _figure(10.0, 1.3 + 0.32 * len(names))
+    figure = _figure(10.0, 1.3 + (0.2 + 0.12 * len(sizes)) * len(names))
     panels = figure.subplots(1, len(columns), sharey=True)
     for axes, (column, label) in zip(panels, columns.items(), strict=True):
         style_axes(axes)
@@ -108,15 +112,13 @@ def reach_figure(reach: pd.DataFrame) -> Figure:
         axes.set_xlim(low / 1.15, lane[1])
         axes.axvline(1.0, color=INK, linewidth=1.0, linestyle=(0, (4, 1.5)))
         axes.axvspan(*lane, color=GREY, alpha=0.12, linewidth=0)
+        height = 0.8 / len(sizes)  # of the part of a row that a batch size has
         for place, name in enumerate(names):
-            own = reach.loc[reach["optimizer"] == name, column]
-            values = own.fillna(unreached).clip(lower=low).to_numpy(float)
-            spread = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else 0.0
-            dots = {"s": 28, "alpha": 0.8, "linewidths": 0, "zorder": 3}
-            axes.scatter(values, place + spread, color=BLUE, **dots)
-            if len(values) > 1:
-                bar = 2 * [min(median_share(own), unreached)]
-                axes.plot(bar, [place - 0.32, place + 0.32], color=VERMILION, lw=2.5)
+            for part, (size, look) in enumerate(sizes.items()):
+                rows = (reach["optimizer"] == name) & (reach["batch_size"] == size)
+                own = reach.loc[rows, column].clip(lower=low)
+                middle = place - 0.4 + height * (part + 0.5)
+                _draw_shares(axes, own, middle, 0.4 * height, unreached, look)
         set_ticks(axes.xaxis, (low, high))
         inside = [t for t in axes.xaxis.get_majorticklocs() if low / 1.1 <= t <= high]
         axes.set_xticks(
@@ -125,7 +127,51 @@ def reach_figure(reach: pd.DataFrame) -> Figure:
         axes.set_xlabel(f"share of the plain optimizer's {label}", **TEXT)
     panels[0].set_yticks(range(len(names)), [*map(_escape_math, labels)])
     panels[0].invert_yaxis()
+    if len(sizes) > 1:
+        for size, (colour, marker) in sizes.items():
+            panels[0].scatter([], [], color=colour, marker=marker, label=f"M = {size}")
+        figure.legend(
+            loc="outside upper right", ncols=len(sizes), frameon=False, labelcolor=INK
+        )
     return figure
+
+
+def _draw_shares(
+    axes: Axes,
+    shares: pd.Series,
+    place: float,
+    reach: float,
+    unreached: float,
+    look: tuple[str, str],
+) -> None:
+    """Draw dots up to ``reach`` around ``place``, their median, and who is unreached."""
+    colour, marker = look
+    several = len(shares) > 1
+    spread = np.linspace(-0.6 * reach, 0.6 * reach, len(shares)) if several else 0.0
+    axes.scatter(
+        shares.fillna(unreached),
+        np.broadcast_to(place + spread, len(shares)),
+        color=colour,
+        marker=marker,
+        s=28,
+        alpha=0.75,
+        linewidths=0,
+        zorder=3,
+    )
+    if several:
+        bar = 2 * [min(median_share(shares), unreached)]
+        axes.plot(bar, [place - reach, place + reach], color=colour, lw=2.5, zorder=4)
+    if count := int(shares.isna().sum()):
+        axes.annotate(
+            str(count),
+            (unreached, place),
+            xytext=(12, 0),
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            color=colour,
+            fontsize=8,
+        )
 
 
 def variance_figure(variance: pd.DataFrame) -> Figure:

@@ -27,6 +27,8 @@ LOOKS: Mapping[str, Sequence[tuple[str, Any]]] = {
 OTHER_LOOKS = tuple(
     itertools.product((PINK, BROWN, SKY, PURPLE, GREY), (DOTTED, DASHED, DASH_DOTTED))
 )
+#: Colours and markers of batch sizes, in the figure that has dots of several.
+SIZE_LOOKS = ((BLUE, "o"), (VERMILION, "D"), (GREEN, "s"), (PINK, "^"))
 WIDTH = 1.5
 HIGHLIGHTED = "auto"  # the default of the trainer has the thickest line
 

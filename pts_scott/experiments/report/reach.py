@@ -23,7 +23,7 @@ from pts_scott.experiments.results import LOSS_COLUMNS
 NOT_REACHED = "not reached"
 COSTS = {"seconds": "seconds", "gradients": "gradients", "steps": "step"}  # by name
 COLUMNS = (
-    *("setting", "loss", "optimizer", "rule", "baseline", "target"),
+    *("setting", "batch_size", "loss", "optimizer", "rule", "baseline", "target"),
     *(f"{cost}{part}" for part in ("", "_share") for cost in COSTS),
     "note",
 )
@@ -46,16 +46,18 @@ def compute_reach(
     Returns
     -------
     pandas.DataFrame
-        Columns ``setting``, ``loss`` ("training" or "test"), ``optimizer``, its update
-        ``rule``, ``baseline`` (its plain partner; a plain optimizer's own row says how
-        early it had reached its final loss), ``target``, the ``seconds``, ``gradients``
-        and ``steps`` needed, each also as a share of those that the baseline spent, and
-        ``note``. The costs are NaN where the note says "not reached" or that a seed did
-        not finish; so is the target if it is the baseline's that did not.
+        Columns ``setting``, its ``batch_size``, ``loss`` ("training" or "test"),
+        ``optimizer``, its update ``rule``, ``baseline`` (its plain partner; a plain
+        optimizer's own row says how early it had reached its final loss), ``target``,
+        the ``seconds``, ``gradients`` and ``steps`` needed, each also as a share of those
+        that the baseline spent, and ``note``. The costs are NaN where the note says "not
+        reached" or that a seed did not finish; so is the target if it is the baseline's
+        that did not.
     """
     rows = []
     for setting, cells in summary.groupby("setting", sort=False):
         cells = cells.set_index("optimizer")
+        size = cells["batch_size"].iloc[0]
         own = curves[curves["setting"] == setting]
         means = {
             (name, x, column): mean_curve(own[own["optimizer"] == name], x, column)
@@ -80,7 +82,8 @@ def compute_reach(
                 elif outcomes[0]:
                     target = found.get("target", math.nan)
                     found = {"target": target, "note": f"{optimizer}: {outcomes[0]}"}
-                rows.append({"setting": setting, "loss": loss, **key, **found})
+                place = {"setting": setting, "batch_size": size, "loss": loss}
+                rows.append({**place, **key, **found})
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

@@ -314,9 +314,10 @@ def test_each_sampler_has_a_variance_line_on_a_logarithmic_axis(no_note):
     assert len(axes.collections) == 3
 
 
-def reach_rows(optimizer, *shares, baseline="SGD"):
+def reach_rows(optimizer, *shares, baseline="SGD", batch_size=1):
     return pd.DataFrame(
         {
+            "batch_size": batch_size,
             "optimizer": optimizer,
             "rule": "sgd",
             "baseline": baseline,
@@ -342,6 +343,30 @@ def test_reach_figure_has_a_dot_per_setting_and_a_bar_at_the_median():
     assert bars == [2.0, 0.8]
     texts = [label.get_text() for label in time.get_xticklabels()]
     assert {"50 %", "100 %", "not\nreached"} <= set(texts)
+    assert not figure.legends
+
+
+def test_reach_figure_has_a_colour_per_batch_size_and_counts_who_did_not_get_there():
+    rows = [
+        reach_rows("SCott", 0.4, 0.2, 0.1),
+        reach_rows("SCott", 0.8, np.nan, np.nan, batch_size=32),
+        reach_rows("SCSG", 0.5),
+    ]
+    figure = figures.reach_figure(pd.concat(rows))
+    time, _ = figure.axes
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["M = 1", "M = 32"]
+    bars = [line for line in time.lines if line.get_linewidth() > 2]
+    assert bars[0].get_xdata()[0] == 0.2
+    assert bars[1].get_xdata()[0] > 2  # two of three did not reach it
+    assert bars[0].get_color() != bars[1].get_color()
+    (count,) = time.texts
+    assert count.get_text() == "2"
+    assert count.get_color() == bars[1].get_color()
+    rows = {tuple(c.get_offsets()[:, 0]): c.get_offsets()[:, 1] for c in time.collections}
+    small = next(y for x, y in rows.items() if x == (0.4, 0.2, 0.1))
+    large = next(y for x, y in rows.items() if x[:1] == (0.8,))
+    assert max(small) < min(large)  # each has its own part of the row
 
 
 def test_svg_has_the_colour_of_the_page_and_its_own_ids():
