@@ -14,6 +14,7 @@ from autogluon_tables import AUTOGLUON_COLUMNS, summarise_fits
 from comparison_claims import LARGE, Claims, count_verdicts, where
 from equal_time_tables import TAIL
 from tables import markdown
+from variance_tables import control_variate_table, sampler_table
 
 from pts_scott.experiments.config import LEARNING_RATES
 from pts_scott.experiments.report import comparison_tables, figures
@@ -30,7 +31,6 @@ PAPER = "SCott"
 PLACES = {"steps": "per step", "gradients": "gradient", "end": "second"}
 #: Whose curves against steps, gradients and seconds the page shows, if it has been run.
 SHOWN = ("var-synthetic-M1", ("SGD", PAPER, LARGE, "SCSG", "auto SGD"))
-SPREAD_NAMES = "spread", "learned strata, spread"
 LIBRARIES = {"gluonts": "GluonTS", "pytorchts": "PyTorchTS"}
 
 ANSWER_PLACES = {"steps": "per step", "gradients": "per gradient", "end": "at equal time"}
@@ -168,8 +168,9 @@ class Pages:
             "auto": self.auto_table,
             "control": self.control_table,
             "libraries": self.library_tables,
-            "variance": self.variance_table,
         }
+        tables = self.variance_tables()
+        blocks |= {name: tables[name].markdown for name in tables}
         for name, block in blocks.items():
             text = _fill(text, name, block())
         return {page: text, **self.appendices()}
@@ -333,27 +334,15 @@ class Pages:
             parts.append(f"**AutoGluon**\n\n{table}")
         return "\n\n".join(parts) or "Not measured yet."
 
-    def variance_table(self) -> str:
-        """Return the median variance of samplers along a run, relative to uniform."""
+    def variance_tables(self) -> dict[str, Table]:
+        """Return what was measured of the variance of samplers, by block of the page."""
         if self.variance.empty:
-            return ""
-        later = self.variance[self.variance["step"] > 0]
-        later = later[later["sampler"] != "uniform"]
-        names = [
-            SPREAD_NAMES["learned" in stratifier]
-            if sampler == "spread"
-            else figures.SAMPLER_NAMES.get(sampler, sampler)
-            for sampler, stratifier in zip(later["sampler"], later["stratifier"])
-        ]
-        medians = later.assign(label=names).pivot_table(
-            index="setting", columns="label", values="relative", aggfunc="median"
-        )
-        columns = [*dict.fromkeys(names)]
-        rows = [
-            Row.of(name, *(f"{v:.2f}" if pd.notna(v) else "–" for v in values))
-            for name, *values in medians[columns].itertuples()
-        ]
-        return Table(["Setting", *columns], rows, labels=1).markdown()
+            return {}
+        first = self.runs.drop_duplicates("setting").set_index("setting")
+        return {
+            "variance": sampler_table(self.variance),
+            "why": control_variate_table(self.variance, first["batch_size"]),
+        }
 
     def _settings(self) -> Iterable[tuple[str, pd.DataFrame]]:
         order = ["batch_size", "model", "dataset"]
