@@ -166,7 +166,8 @@ class OuterLoopModule(pl.LightningModule):
             return
         learning_rate = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
         before, runner = self.runner.compiled_steps, self.runner
-        report = runner.outer_loop(learning_rate, self._steps_left())
+        limit = self._steps_left() if self._epochs_are_observed() else None
+        report = runner.outer_loop(learning_rate, limit)
         self._advance_lightning(runner.compiled_steps - before)
         train_loss = runner.record(report, self.current_epoch)
         if runner.faults.gave_up:
@@ -199,14 +200,29 @@ class OuterLoopModule(pl.LightningModule):
         Every outer loop is logged for a logger or a callback; for a progress bar only
         the last one in an epoch and some of the others.
         """
-        return not (
-            time.perf_counter() - self._logged < LOG_SECONDS
-            and not self.trainer.loggers
-            and all(
-                isinstance(c, pl.callbacks.ProgressBar | Observer)
-                for c in self._callbacks
-            )
-            and not self.epoch_is_full()
+        return (
+            self._loops_are_observed()
+            or time.perf_counter() - self._logged >= LOG_SECONDS
+            or self.epoch_is_full()
+        )
+
+    def _loops_are_observed(self) -> bool:
+        """Return whether a logger or a callback may use what is logged."""
+        return bool(self.trainer.loggers) or not all(
+            isinstance(callback, pl.callbacks.ProgressBar | Observer)
+            for callback in self._callbacks
+        )
+
+    def _epochs_are_observed(self) -> bool:
+        """Return whether something takes place when an epoch ends.
+
+        If not, an outer loop need not end there: an epoch of 50 steps of a small network
+        takes Lightning as long as many of these steps.
+        """
+        return (
+            self.validation is not None
+            or self.runner.plan.make_scheduler is not None
+            or self._loops_are_observed()
         )
 
     @property

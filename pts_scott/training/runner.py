@@ -255,19 +255,22 @@ class OuterLoopRunner:
 
     # -- outer loops -------------------------------------------------------------------
 
-    def outer_loop(self, step_size: float, steps_left_in_epoch: int) -> LoopReport:
+    def outer_loop(self, step_size: float, limit: int | None) -> LoopReport:
         """Run one outer loop.
 
         Parameters
         ----------
         step_size
             α_t.
-        steps_left_in_epoch
-            Steps left in the epoch, which ends an outer loop without an anchor.
+        limit
+            Steps after which one without an anchor ends at the latest; None for no
+            limit but the budget and the probes.
         """
         self._check_attributes()
         parts, counters = self.parts, self.state.counters
-        together = min(self._steps_together, steps_left_in_epoch, self._probe())
+        together = self._probe()
+        if limit is not None:
+            together = min(together, limit)
         engine, begun = parts.engine, counters.steps
         compiled_before = engine.compiled_steps
 

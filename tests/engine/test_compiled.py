@@ -473,6 +473,60 @@ def test_steps_without_anchor_are_grouped_by_a_hundred(monkeypatch):
     assert one.history["step"].tolist() == [100, 200, 250]
 
 
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("method", ["plain", "stratified", "auto"])
+def test_loops_without_anchor_extend_past_epochs_that_nothing_observes(
+    monkeypatch, method
+):
+    monkeypatch.setattr("pts_scott.training.runner.STEPS_TOGETHER", 100)
+    settings = {"method": method, "compile": True, "gamma": None}
+    short, long = (
+        trainer(epochs=n, num_batches_per_epoch=250 // n, **settings) for n in (5, 1)
+    )
+    found = [fit(one) for one in (short, long)]
+    assert all(map(torch.equal, *found))
+    assert short.history["step"].tolist() == long.history["step"].tolist()
+    assert short.history["step"].iloc[-1] == 250
+    if method != "auto":  # which ends loops for its probes, too
+        assert short.history["step"].tolist() == [100, 200, 250]
+        assert short.history["epoch"].tolist() == [0, 2, 4]
+
+
+class RecordEpochs(pl.Callback):
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        self.steps.append(pl_module.steps)
+
+
+@pytest.mark.usefixtures("traced")
+def test_loops_end_with_epochs_that_something_observes(monkeypatch):
+    monkeypatch.setattr("pts_scott.training.runner.STEPS_TOGETHER", 100)
+    settings = {"method": "plain", "compile": True, "gamma": None, "epochs": 3}
+    rates = []
+
+    def scheduler(optimizer):
+        def factor(epoch):
+            rates.append(epoch)
+            return 0.5**epoch
+
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+    epochs = RecordEpochs()
+    called = trainer(**settings, trainer_kwargs={**QUIET, "callbacks": [epochs]})
+    scheduled = trainer(**settings, scheduler=scheduler)
+    validated = trainer(**settings)
+    for one in (called, scheduled):
+        fit(one)
+    validated.fit(tiny_network(), wave_windows(), wave_windows())
+    for one in (called, scheduled, validated):
+        assert one.history["step"].tolist() == [20, 40, 60]
+    assert epochs.steps == [20, 40, 60]
+    assert rates == [0, 1, 2, 3]
+    assert validated.history["val_loss"].notna().all()
+
+
 class TwoNames(TinyNetwork):
     """A changing buffer that is registered twice."""
 
