@@ -9,6 +9,7 @@ automatically chosen mini-batches. Run it with ``python -m pts_scott.demo``.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import warnings
 from collections.abc import Callable
@@ -21,7 +22,6 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
 from tqdm import tqdm
 
 from pts_scott._utils.arguments import real_number, whole_number
@@ -42,7 +42,9 @@ from pts_scott.errors import ScottError
 from pts_scott.experiments.library_loop import LibraryCurve, train_with_library
 from pts_scott.experiments.lightning_control import silence_lightning
 from pts_scott.experiments.progress import terminal_bar
-from pts_scott.experiments.report.figures import save_figure
+from pts_scott.experiments.report.curves import loss_axis, mean_curve, tail_mean
+from pts_scott.experiments.report.figures import save_figure, set_loss_axis
+from pts_scott.experiments.report.reach import first_reached
 from pts_scott.models.networks import VARNetwork
 from pts_scott.models.with_scott import with_scott
 from pts_scott.strata.synthetic import synthetic_stratifier
@@ -68,6 +70,7 @@ VAR_OPTIMIZERS: dict[str, dict[str, Any]] = {
 MEASURED_WINDOWS = 4096
 POINTS = 40  # of the plotted curves
 WARM_UP = 0.3  # seconds
+TAIL = 1 / 6  # the loss at the end is the mean over this last share of the time
 SERIES, HOURS = 60, 1000
 COLOURS = ("#0072B2", "#D55E00", "#009E73")  # distinct for colour-blind readers
 
@@ -266,47 +269,56 @@ def on_a_grid(curves: pd.DataFrame, seconds: float) -> tuple[np.ndarray, np.ndar
 
 
 def conclude(comparison: Comparison, curves: pd.DataFrame, seconds: float) -> list[str]:
-    """Return a sentence for each side but the first, which follows from the losses."""
+    """Return a sentence for each side but the first, which follows from the losses.
+
+    The loss at the end is the mean over the last part of the time: with M = 1 that of a
+    single step depends on the few before it.
+    """
     own = curves[curves["comparison"] == comparison.title]
-    found = {name: on_a_grid(c, seconds) for name, c in own.groupby("side")}
     first, *others = comparison.sides
-    _, plain = found[first]
-    goal = plain[:, -1].mean()
+    plain = _ends(own[own["side"] == first], seconds)
+    goal = np.mean(plain)
     sentences = []
     for name in others:
-        grid, losses = found[name]
-        lower = int((losses[:, -1] < plain[:, -1]).sum())
-        mean = losses.mean(axis=0)
-        reached = np.flatnonzero(mean <= goal)
+        found = own[own["side"] == name]
+        ends = _ends(found, seconds)
+        lower = int((ends < plain).sum())
+        reached = first_reached(mean_curve(found, "seconds", "loss"), goal)
         time = (
-            f"It reached that loss after {grid[reached[0]] / seconds:.0%} of the time"
-            if len(reached)
-            else "It did not reach that loss"
+            "It did not reach that loss"
+            if math.isnan(reached)
+            else f"It reached that loss after {reached / seconds:.0%} of the time"
         )
         sentences.append(
-            f"{name} ended at {mean[-1]:.4g}, {first} at {goal:.4g}: lower with {lower} "
-            f"of {len(losses)} seeds. {time}."
+            f"{name} ended at {np.mean(ends):.4g}, {first} at {goal:.4g}: lower with "
+            f"{lower} of {len(ends)} seeds. {time}."
         )
     return sentences
 
 
+def _ends(curves: pd.DataFrame, seconds: float) -> np.ndarray:
+    """Return the loss of each seed, averaged over the last part of the time."""
+    seeds = curves.groupby("seed")[["seconds", "loss"]]
+    return np.array([tail_mean(own.to_numpy(), seconds, TAIL) for _, own in seeds])
+
+
 def plot(comparisons: list[Comparison], curves: pd.DataFrame, seconds: float) -> Figure:
-    """Plot the mean loss against training time, with a band from lowest to highest."""
+    """Plot the mean loss against training time, with a band from lowest to highest.
+
+    The axis shows where the curves end; they may begin above it.
+    """
     figure = Figure(figsize=(10, 4), layout="constrained")
     panels = figure.subplots(1, len(comparisons), squeeze=False)[0]
     for axes, comparison in zip(panels, comparisons, strict=True):
         own = curves[curves["comparison"] == comparison.title]
+        means = []
         for name, colour in zip(comparison.sides, COLOURS):
             grid, losses = on_a_grid(own[own["side"] == name], seconds)
-            axes.plot(grid, losses.mean(axis=0), color=colour, label=name)
+            means.append(pd.DataFrame({"x": grid, "mean": losses.mean(axis=0)}))
+            axes.plot(grid, means[-1]["mean"], color=colour, label=name)
             band = losses.min(axis=0), losses.max(axis=0)
             axes.fill_between(grid, *band, color=colour, alpha=0.15, linewidth=0)
-        low, high = own["loss"].min(), own["loss"].max()
-        if low > 0 and high > 10 * low:
-            axes.set_yscale("log")
-            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.yaxis.set_major_formatter(ScalarFormatter())
-            axes.yaxis.set_minor_locator(NullLocator())
+        set_loss_axis(axes, loss_axis(means))
         axes.set_title(comparison.title, fontsize="medium")
         axes.set_xlabel("training time (s)")
         axes.set_ylabel(comparison.loss)
@@ -353,7 +365,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     for comparison in comparisons:
-        print(f"\n{comparison.title}, {seconds:g} s of training, without compilation:")
+        print(
+            f"\n{comparison.title}, {seconds:g} s of training, without compilation; the "
+            "loss at the end is the mean over the last sixth of the time:"
+        )
         print("\n".join(f"  {s}" for s in conclude(comparison, curves, seconds)))
     print(f"\nplot and curves: {options.output}/")
     return 0

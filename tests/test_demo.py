@@ -47,13 +47,14 @@ def test_sentences_follow_from_the_losses():
         {
             "plain": [[10, 8, 6, 5, 4], [10, 8, 6, 5, 4]],
             "better": [[10, 4, 3, 2, 1], [10, 4, 3, 2, 1]],
-            "worse": [[10, 9, 9, 9, 9], [10, 9, 9, 9, 3]],
+            "worse": [[10, 9, 9, 9, 9], [10, 9, 9, 4, 2]],
         }
     )
     better, worse = demo.conclude(comparison, curves, 4.0)
-    assert "better ended at 1, plain at 4: lower with 2 of 2 seeds" in better
-    assert "after 26% of the time" in better  # the first of 40 times from second 1 on
-    assert "worse ended at 6, plain at 4: lower with 1 of 2 seeds" in worse
+    # Means over the last sixth, so at second 11/3 where the curves are straight.
+    assert "better ended at 1.333, plain at 4.333: lower with 2 of 2 seeds" in better
+    assert "after 24% of the time" in better  # at 10 − 6 t = 4.333, t = 0.944 of 4
+    assert "worse ended at 5.833, plain at 4.333: lower with 1 of 2 seeds" in worse
     assert "did not reach that loss" in worse
 
 

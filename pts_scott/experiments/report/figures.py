@@ -339,11 +339,12 @@ def _draw_family(
         if log_cost:
             axes.set_xscale("log")
         set_ticks(axes.xaxis, axes.get_xlim(), counts=x != "seconds")
-    _set_loss_axis(panels[0], limits)
+    set_loss_axis(panels[0], limits)
     _legend_beside(panels[-1])
 
 
-def _set_loss_axis(axes: Any, limits: LossAxis) -> None:
+def set_loss_axis(axes: Any, limits: LossAxis) -> None:
+    """Apply the scale and the limits of a loss axis, and set its ticks."""
     if limits.logarithmic:
         axes.set_yscale("log")
     if limits.bottom is not None:
