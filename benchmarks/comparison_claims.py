@@ -330,5 +330,20 @@ def count_verdicts(rows: pd.DataFrame) -> str:
     return text + (f" ({count[UNDECIDED]} undecided)" if UNDECIDED in count else "")
 
 
+def answer(verdicts: pd.Series[str]) -> str:
+    """Return in words in how many settings something was better."""
+    count = verdicts.value_counts()
+    better, _, worse = (int(count.get(verdict, 0)) for verdict in VERDICTS)
+    if better > len(verdicts) / 2:
+        return "in most settings"
+    if worse > len(verdicts) / 2:
+        return "no, worse in most"
+    if better and worse:
+        return "in some, worse in others"
+    if better or worse:
+        return "in some, worse in none" if better else "no, worse in some"
+    return "no difference"
+
+
 def _settings(count: int) -> str:
     return f"{count} setting{'s' * (count != 1)}"

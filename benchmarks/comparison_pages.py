@@ -11,7 +11,7 @@ from pathlib import Path
 import equal_time_tables
 import pandas as pd
 from autogluon_tables import AUTOGLUON_COLUMNS, summarise_fits
-from comparison_claims import LARGE, Claims, count_verdicts, where
+from comparison_claims import LARGE, PER, Claims, answer, count_verdicts, where
 from equal_time_tables import TAIL
 from tables import markdown
 from variance_tables import control_variate_table, sampler_table
@@ -33,7 +33,6 @@ PLACES = {"steps": "per step", "gradients": "gradient", "end": "second"}
 SHOWN = ("var-synthetic-M1", ("SGD", PAPER, LARGE, "SCSG", "auto SGD"))
 LIBRARIES = {"gluonts": "GluonTS", "pytorchts": "PyTorchTS"}
 
-ANSWER_PLACES = {"steps": "per step", "gradients": "per gradient", "end": "at equal time"}
 #: What is asked, the pair that answers it, and by which loss.
 QUESTIONS = (
     ("SCott with large anchors against SGD", (LARGE, "SGD"), "training"),
@@ -48,7 +47,7 @@ QUESTIONS = (
         *(("learned strata, spread, Adam", "Adam"), "test"),
     ),
     (
-        "stratified steps of B windows against plain ones of B windows",
+        "at M = 1, stratified steps of B windows against plain ones of B",
         *(("stratified Adam", "Adam, B windows"), "test"),
     ),
 )
@@ -164,7 +163,6 @@ class Pages:
             "claims": self.claims.paragraphs,
             "expectations": self.claims.expectations,
             "scott": self.scott_table,
-            "counts": lambda: self.count_table().markdown(),
             "auto": self.auto_table,
             "control": self.control_table,
             "libraries": self.library_tables,
@@ -187,6 +185,7 @@ class Pages:
             for setting, own in self.reach.groupby("setting", sort=True)
         ]
         pages = {
+            "counts": ("Every optimizer, counted", self.count_table().markdown()),
             "losses": (
                 "Losses at equal time",
                 f"Losses are means over the last {format_share(TAIL)} of a run.\n\n"
@@ -231,28 +230,25 @@ class Pages:
         )
 
     def answers(self) -> str:
-        """Return the counts of the most important comparisons, as a table."""
-        sizes = sorted(set(self.runs["batch_size"]))
-        places = [(size, at) for size in sizes for at in ANSWER_PLACES]
-        header = ["", "Loss", *(f"M = {m}, {ANSWER_PLACES[at]}" for m, at in places)]
+        """Return the answers of the most important comparisons, as a table."""
         rows = []
         for text, (challenger, baseline), loss in QUESTIONS:
             own = where(
                 self.verdicts, challenger=challenger, baseline=baseline, loss=loss
             )
-            cells = []
-            for size, at in places:
-                named = set(self.runs.loc[self.runs["batch_size"] == size, "setting"])
-                found = where(own[own["setting"].isin(named)], at=at)
-                cells.append(count_verdicts(found) if len(found) else DASH)
-            rows.append(Row.of(text, loss, *cells))
-        counts = self.summary.drop_duplicates("setting")["batch_size"].value_counts()
-        numbers = " and ".join(f"{counts[m]} with M = {m}" for m in sizes)
+            if own.empty:
+                continue
+            counts = [count_verdicts(where(own, at=at)) for at in PER]
+            rows.append(Row.of(text, answer(where(own, at="end")["verdict"]), *counts))
+        compared = [loss for *_, loss in QUESTIONS].count("training")
+        total = self.runs["setting"].nunique()
         caption = (
             "Number of settings in which the first was better / tied / worse (Welch's "
-            f"test of the seeds, p < 0.05), of {numbers}."
+            f"test of the seeds, p < 0.05), of the {total} that have been run; the words "
+            f"follow from the counts at equal time. The first {compared} rows compare "
+            "training losses, the others test losses."
         )
-        return Table(header, rows, caption).markdown()
+        return Table(["", "Better?", *PER.values()], rows, caption, labels=2).markdown()
 
     def count_table(self) -> Table:
         """Return how often each optimizer was better, tied and worse."""
@@ -323,15 +319,14 @@ class Pages:
 
     def library_tables(self) -> str:
         """Return the tables against the libraries' own training loops."""
-        columns = equal_time_tables.COLUMNS
         parts = [
-            f"**{name}**\n\n{markdown(rows, columns)}"
+            f"### {name}\n\n{equal_time_tables.render(rows)}"
             for name, rows in self.equal_time.items()
         ]
         fits = self._store.read("equal_time-autogluon")
         if len(fits):
             table = markdown(summarise_fits(fits), AUTOGLUON_COLUMNS)
-            parts.append(f"**AutoGluon**\n\n{table}")
+            parts.append(f"### AutoGluon\n\n{table}")
         return "\n\n".join(parts) or "Not measured yet."
 
     def variance_tables(self) -> dict[str, Table]:

@@ -37,8 +37,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pandas as pd
 import torch
-from equal_time_tables import COLUMNS, OWN_SIDES, Side, summarise
-from tables import markdown
+from equal_time_tables import OWN_SIDES, Side, render, summarise
 
 from pts_scott._utils.rng import isolated_rng
 from pts_scott.backends import backend
@@ -240,7 +239,7 @@ def main() -> None:
             file=sys.stderr,
             flush=True,
         )
-    print(markdown(summarise(pd.concat(done.values()), LIBRARY), COLUMNS))
+    print(render(summarise(pd.concat(done.values()), LIBRARY)))
 
 
 if __name__ == "__main__":

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from tables import markdown
 
 from pts_scott.experiments.report.curves import mean_curve, tail_mean
 from pts_scott.experiments.report.formatting import format_mean
@@ -107,19 +111,36 @@ def _seconds(value: float) -> str:
     return NOT_REACHED if math.isnan(value) else f"{value:.1f}"
 
 
+def render(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return the rows of `summarise` as Markdown, a table for each setting."""
+    parts = []
+    for name, group in groupby(rows, key=itemgetter("setting")):
+        own = [dict(row) for row in group]
+        for row in own:
+            for loss in LOSS_COLUMNS:
+                row[f"{loss}: reached"] = _reached(row, loss)
+        title = f"**{name}**, {own[0]['library, s']:.0f} s, {own[0]['seeds']} seeds"
+        parts.append(f"{title}\n\n{markdown(own, COLUMNS)}")
+    return "\n\n".join(parts)
+
+
+def _reached(row: Mapping[str, Any], loss: str) -> str:
+    """Return when the library's loss was reached, and how much sooner that is."""
+    if math.isnan(row[f"{loss}, factor"]):
+        return NOT_REACHED
+    text = f"{row[f'{loss}, s']} s, {row[f'{loss}, factor']:.1f} ×"
+    if row["compilation, s"]:
+        text += f" ({row[f'{loss}, compilation aside']:.1f} ×)"
+    return text
+
+
 COLUMNS = {
-    "setting": "{}",
     "side": "{}",
     "steps": "{:,.0f}",
     "compilation, s": "{:.1f}",
     **{
-        name: form
+        name: "{}"
         for loss in LOSS_COLUMNS
-        for name, form in (
-            (f"{loss} loss", "{}"),
-            (f"{loss}, s", "{}"),
-            (f"{loss}, factor", "{:.1f} ×"),
-            (f"{loss}, compilation aside", "{:.1f} ×"),
-        )
+        for name in (f"{loss} loss", f"{loss}: reached")
     },
 }
