@@ -3,6 +3,7 @@
     python benchmarks/comparison.py missing           # configs that are still to be run
     python benchmarks/comparison.py collect FOLDER …  # store what was tuned and run
     python benchmarks/comparison.py page              # write tables and pictures anew
+    python benchmarks/comparison.py losses FOLDER     # losses of a benchmark, as there
 
 `collect` takes folders of `pts-scott bench` and that of `pts-scott tune`, adds their
 settings to the files in ``docs/results``, and leaves out settings with a run that is
@@ -22,9 +23,13 @@ from pathlib import Path
 
 import pandas as pd
 from comparison_pages import Pages, Store
+from equal_time_tables import TAIL
 
 from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.config_files import load_experiment
+from pts_scott.experiments.report.curves import settled_losses
+from pts_scott.experiments.report.summary import summarize_runs
+from pts_scott.experiments.report.tables import loss_table
 from pts_scott.experiments.results import (
     SettingFolder,
     read_curves,
@@ -137,6 +142,13 @@ def collect_libraries(store: Store, folder: Path) -> list[str]:
     return added
 
 
+def losses(folder: Path) -> str:
+    """Return the losses at the end of a benchmark's runs as the pages define them."""
+    runs = read_runs(folder)
+    settled = settled_losses(runs, read_curves(folder, runs), TAIL)
+    return loss_table(summarize_runs(settled)).markdown()
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run one of the commands."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -147,6 +159,8 @@ def main(arguments: list[str] | None = None) -> None:
     collecting.add_argument("--tuned", type=Path, default=Path("results/tune"))
     collecting.add_argument("--libraries", type=Path, default=Path("benchmark-results"))
     commands.add_parser("page", help="write the pages and pictures")
+    listing = commands.add_parser("losses", help="print the losses of a benchmark")
+    listing.add_argument("benchmark", type=Path)
     options = parser.parse_args(arguments)
     store = Store(DOCS / "results")
     if options.command == "missing":
@@ -154,6 +168,8 @@ def main(arguments: list[str] | None = None) -> None:
     elif options.command == "collect":
         added = collect(store, options.benchmarks, options.tuned)
         print("\n".join(added + collect_libraries(store, options.libraries)))
+    elif options.command == "losses":
+        print(losses(options.benchmark))
     else:
         Pages(store, DOCS, list(missing(store))).write()
 

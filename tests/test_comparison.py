@@ -149,6 +149,16 @@ def test_pages_have_the_numbers_of_the_store(comparison):
         assert path.read_text(encoding="utf-8") == text, hint
 
 
+def test_losses_of_a_benchmark_are_means_over_the_last_sixth(comparison, tmp_path):
+    folder = write_benchmark(tmp_path / "bench")
+    table = comparison.losses(folder)
+    runs = read_runs(folder)
+    settled = comparison.settled_losses(runs, read_curves(folder, runs), 1 / 6)
+    sgd = settled.loc[settled["optimizer"] == "SGD", "train_loss"]
+    assert sgd.mean() != pytest.approx(runs.loc[sgd.index, "train_loss"].mean())
+    assert f"{sgd.mean():.3f} ± {sgd.std():.3f}" in table
+
+
 # -- claims -----------------------------------------------------------------------------
 
 DIFFERENCES = {"better": -1.0, "tied": 0.0, "worse": 1.0, "undecided": float("nan")}
@@ -224,6 +234,22 @@ def test_outcome_of_an_expectation_follows_from_the_counts(
     tables = results(verdicts_of("auto Adam", "Adam", "tied", verdict), settings)
     line = claims_on(*tables, missing=missing).expectations().splitlines()[3]
     assert line.endswith(f"| {outcome} |")
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "words"),
+    [
+        (["better", "better", "worse"], "in most settings"),
+        (["better", "worse", "worse"], "no, worse in most"),
+        (["better", "tied", "worse"], "in some, worse in others"),
+        (["better", "tied"], "in some, worse in none"),
+        (["tied", "worse"], "no, worse in some"),
+        (["tied", "undecided"], "no difference"),
+    ],
+)
+def test_words_of_the_summary_follow_from_the_counts(comparison, verdicts, words):
+    claims = importlib.import_module("comparison_claims")
+    assert claims.answer(pd.Series(verdicts)) == words
 
 
 def test_nothing_to_lose_leaves_the_claim_on_generalization_open(comparison):
@@ -321,6 +347,20 @@ def test_compilation_counts_in_the_time_to_the_loss_of_the_library(comparison):
     # At 8 of its 10 seconds it is at -0.6, and a sixth of these earlier at -1/3.
     assert ours["test loss"].startswith("-0.467")
     assert ours["steps"] == pytest.approx(80)
+
+
+def test_factor_without_compilation_is_in_parentheses(comparison):
+    rows = equal_time_rows(
+        curve("GluonTS", [0.1, -0.1]), curve("ours", [-1.0, -1.0], compilation=2.0)
+    )
+    title, library, ours = [
+        line
+        for line in importlib.import_module("equal_time_tables").render(rows).split("\n")
+        if line.startswith(("**", "| GluonTS", "| ours"))
+    ]
+    assert title == "**MLP/data**, 10 s, 2 seeds"
+    assert library.endswith("| 9.2 s, 1.1 × |")
+    assert ours.endswith("| 6.6 s, 1.5 × (2.2 ×) |")
 
 
 def test_one_slow_compilation_does_not_hide_the_other_seeds(comparison):
