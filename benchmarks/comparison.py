@@ -3,7 +3,7 @@
     python benchmarks/comparison.py missing           # configs that are still to be run
     python benchmarks/comparison.py collect FOLDER …  # store what was tuned and run
     python benchmarks/comparison.py page              # write tables and pictures anew
-    python benchmarks/comparison.py losses FOLDER     # losses of a benchmark, as there
+    python benchmarks/comparison.py controls FOLDER   # configs with swapped step sizes
 
 `collect` takes folders of `pts-scott bench` and that of `pts-scott tune`, adds their
 settings to the files in ``docs/results``, and leaves out settings with a run that is
@@ -11,6 +11,9 @@ missing or failed. Settings may come from different machines, the runs of one ma
 nothing is compared across settings. The files of ``equal_time.py`` and
 ``autogluon_equal_time.py`` in ``--libraries`` are stored, too. `page` computes every
 number from what is stored.
+
+`controls` writes configs that train Adam and `auto` with each other's step size, where
+tuning chose different ones; `collect` stores their benchmark with ``--controls``.
 """
 
 from __future__ import annotations
@@ -22,14 +25,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
-from comparison_pages import Pages, Store
-from equal_time_tables import TAIL
+from comparison_pages import SWAPPED, Pages, Store
 
 from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.config_files import load_experiment
-from pts_scott.experiments.report.curves import settled_losses
-from pts_scott.experiments.report.summary import summarize_runs
-from pts_scott.experiments.report.tables import loss_table
 from pts_scott.experiments.results import (
     SettingFolder,
     read_curves,
@@ -41,6 +40,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 #: Tables of the store that settings are added to, and the digits of their numbers.
 TABLES = {"runs": 8, "curves": 8, "variance": 5, "trials": 6}
+CONTROL_TABLES = {"controls": 8, "control_curves": 8}
 CHOSEN = ("learning_rate", "gamma", "anchor_batch_size", "inner_steps")  # by tuning
 
 
@@ -133,6 +133,51 @@ def _add(store: Store, name: str, tables: Sequence[pd.DataFrame], digits: int) -
     store.write(name, table.sort_values("setting", kind="stable"), digits)
 
 
+def write_controls(store: Store, folder: Path) -> list[Path]:
+    """Write configs that train optimizers with each other's step size, too.
+
+    There is one for each setting that has been run, whose tuned step sizes differ, and
+    whose control with these step sizes is not stored.
+    """
+    run, stored = set(store.read("runs")["setting"]), store.read("controls")
+    written = []
+    for path in sorted((store.folder / "configs").glob("*.yaml")):
+        experiment = load_experiment(path)
+        optimizers = {
+            name: dataclasses.replace(experiment.optimizers[own], learning_rate=rate)
+            for name, (own, other) in SWAPPED.items()
+            for rate in [experiment.optimizers[other].learning_rate]
+        }
+        rates = {config.learning_rate for config in optimizers.values()}
+        known = stored[stored["setting"] == experiment.setting]
+        is_stored = len(known) > 0 and set(known["learning_rate"]) == rates
+        if experiment.setting not in run or len(rates) == 1 or is_stored:
+            continue
+        tuning = dataclasses.replace(experiment.tune, own={})  # for other optimizers
+        control = dataclasses.replace(experiment, optimizers=optimizers, tune=tuning)
+        written.append(folder / f"{experiment.setting}.yaml")
+        folder.mkdir(parents=True, exist_ok=True)
+        written[-1].write_text(control.dump(), encoding="utf-8")
+    return written
+
+
+def collect_controls(store: Store, folder: Path) -> list[str]:
+    """Store the runs of the configs of `write_controls`, setting by setting."""
+    runs = read_runs(folder)
+    curves = read_curves(folder, runs)
+    complete = []
+    for setting in SettingFolder.read_all(folder, runs):
+        own = runs[runs["setting"] == setting.name]
+        if setting.missing or (own["status"] == "failed").any():
+            print(f"{setting.name} is not complete, and left out", file=sys.stderr)
+        else:
+            complete.append(setting.name)
+    for name, table in zip(CONTROL_TABLES, (runs.drop(columns="folder"), curves)):
+        found = table[table["setting"].isin(complete)]
+        _add(store, name, [found] if len(found) else [], CONTROL_TABLES[name])
+    return [f"{name}: control" for name in complete]
+
+
 def collect_libraries(store: Store, folder: Path) -> list[str]:
     """Store what ``equal_time.py`` and ``autogluon_equal_time.py`` have measured."""
     added = []
@@ -140,13 +185,6 @@ def collect_libraries(store: Store, folder: Path) -> list[str]:
         store.write(path.stem, pd.read_csv(path), digits=6)
         added.append(path.stem)
     return added
-
-
-def losses(folder: Path) -> str:
-    """Return the losses at the end of a benchmark's runs as the pages define them."""
-    runs = read_runs(folder)
-    settled = settled_losses(runs, read_curves(folder, runs), TAIL)
-    return loss_table(summarize_runs(settled)).markdown()
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -157,19 +195,22 @@ def main(arguments: list[str] | None = None) -> None:
     collecting = commands.add_parser("collect", help="store the results of a benchmark")
     collecting.add_argument("benchmarks", nargs="*", type=Path)
     collecting.add_argument("--tuned", type=Path, default=Path("results/tune"))
+    collecting.add_argument("--controls", type=Path, help="folder of their benchmark")
     collecting.add_argument("--libraries", type=Path, default=Path("benchmark-results"))
     commands.add_parser("page", help="write the pages and pictures")
-    listing = commands.add_parser("losses", help="print the losses of a benchmark")
-    listing.add_argument("benchmark", type=Path)
+    swapping = commands.add_parser("controls", help="write configs with swapped steps")
+    swapping.add_argument("folder", type=Path)
     options = parser.parse_args(arguments)
     store = Store(DOCS / "results")
     if options.command == "missing":
         print("\n".join(map(str, missing(store).values())))
     elif options.command == "collect":
         added = collect(store, options.benchmarks, options.tuned)
+        if options.controls is not None:
+            added += collect_controls(store, options.controls)
         print("\n".join(added + collect_libraries(store, options.libraries)))
-    elif options.command == "losses":
-        print(losses(options.benchmark))
+    elif options.command == "controls":
+        print("\n".join(map(str, write_controls(store, options.folder))))
     else:
         Pages(store, DOCS, list(missing(store))).write()
 

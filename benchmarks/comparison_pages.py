@@ -25,12 +25,20 @@ from pts_scott.experiments.report.reach import NOT_REACHED, compute_reach, media
 from pts_scott.experiments.report.summary import summarize_runs
 from pts_scott.experiments.report.tables import Row, Table, backtest_table, loss_table
 from pts_scott.experiments.report.verdicts import compute_verdicts
+from pts_scott.experiments.report.welch import Difference, Sample
 from pts_scott.experiments.results import LOSS_COLUMNS, TEXT_KEYS
 
 PAPER = "SCott"
 PLACES = {"steps": "per step", "gradients": "gradient", "end": "second"}
 #: Whose curves against steps, gradients and seconds the page shows, if it has been run.
 SHOWN = ("var-synthetic-M1", ("SGD", PAPER, LARGE, "SCSG", "auto SGD"))
+#: The optimizers of a control, and whose settings and whose tuned step size they have.
+SWAPPED = {
+    "Adam": ("Adam", "Adam"),
+    "auto Adam, Adam's step size": ("auto Adam", "Adam"),
+    "Adam, auto's step size": ("Adam", "auto Adam"),
+    "auto Adam": ("auto Adam", "auto Adam"),
+}
 LIBRARIES = {"gluonts": "GluonTS", "pytorchts": "PyTorchTS"}
 
 #: What is asked, the pair that answers it, and by which loss.
@@ -164,6 +172,7 @@ class Pages:
             "expectations": self.claims.expectations,
             "scott": self.scott_table,
             "auto": self.auto_table,
+            "step sizes": self.step_size_table,
             "control": self.control_table,
             "libraries": self.library_tables,
         }
@@ -297,6 +306,29 @@ class Pages:
             "Adam's time in which auto with Adam reached Adam's final test loss."
         )
         return Table([*header, "time to Adam's loss"], rows, caption, labels=1).markdown()
+
+    def step_size_table(self) -> str:
+        """Return `auto` against Adam with either's tuned step size, where they differ."""
+        runs = self._store.read("controls")
+        if runs.empty:
+            return "Not measured yet."
+        settled = settled_losses(runs, self._store.read("control_curves"), TAIL)
+        rows, names = [], list(SWAPPED)
+        for setting, cells in summarize_runs(settled).groupby("setting", sort=True):
+            cells = cells.set_index("optimizer")
+            row = [setting]
+            for pair in (names[:2], names[2:]):
+                rate = cells.loc[pair[0], "learning_rate"]
+                losses = [self._loss(cells, name, "test_loss") for name in pair]
+                plain, auto = (Sample.of(cells.loc[name], "test_loss") for name in pair)
+                row += [f"{rate:g}", *losses, Difference(auto, plain).verdict]
+            rows.append(Row.of(*row))
+        header = ["Setting", *(("step size", "Adam", "auto Adam", "auto is") * 2)]
+        caption = (
+            f"Test loss at the end of {self._budget}: with the step size that tuning "
+            "chose for Adam, then with that for auto."
+        )
+        return Table(header, rows, caption, labels=1).markdown()
 
     def control_table(self) -> str:
         """Return stratified steps at M = 1 against plain ones of as many windows."""

@@ -149,14 +149,51 @@ def test_pages_have_the_numbers_of_the_store(comparison):
         assert path.read_text(encoding="utf-8") == text, hint
 
 
-def test_losses_of_a_benchmark_are_means_over_the_last_sixth(comparison, tmp_path):
-    folder = write_benchmark(tmp_path / "bench")
-    table = comparison.losses(folder)
-    runs = read_runs(folder)
-    settled = comparison.settled_losses(runs, read_curves(folder, runs), 1 / 6)
-    sgd = settled.loc[settled["optimizer"] == "SGD", "train_loss"]
-    assert sgd.mean() != pytest.approx(runs.loc[sgd.index, "train_loss"].mean())
-    assert f"{sgd.mean():.3f} ± {sgd.std():.3f}" in table
+@needs_gluonts
+def test_controls_have_either_step_size_where_tuning_chose_two(
+    comparison, store, tmp_path
+):
+    configs = store.folder / "configs"
+    configs.mkdir(parents=True)
+    names = ["mlp-traffic-21x17544-M1", "mlp-exchange_rate-M1"]
+    for name, rate in zip(names, (0.05, 0.001)):
+        path = ROOT / "configs" / "comparison" / f"{name}.yaml"
+        tree = yaml.safe_load(comparison.load_experiment(path).dump())
+        tree["optimizers"]["Adam"]["learning_rate"] = 0.001
+        tree["optimizers"]["auto Adam"]["learning_rate"] = rate
+        (configs / f"{name}.yaml").write_text(yaml.safe_dump(tree, sort_keys=False))
+    store.write("runs", pd.DataFrame({"setting": names}), 6)
+    (written,) = comparison.write_controls(store, tmp_path / "controls")
+    control = comparison.load_experiment(written)
+    assert control.setting == names[0]
+    found = {n: (c.method, c.learning_rate) for n, c in control.optimizers.items()}
+    assert found == {
+        "Adam": ("plain", 0.001),
+        "auto Adam, Adam's step size": ("auto", 0.001),
+        "Adam, auto's step size": ("plain", 0.05),
+        "auto Adam": ("auto", 0.05),
+    }
+    stored = pd.DataFrame({"setting": names[0], "learning_rate": [0.001, 0.05]})
+    store.write("controls", stored, 6)
+    assert comparison.write_controls(store, tmp_path / "controls") == []
+
+
+def test_control_table_compares_at_equal_step_sizes(comparison, store, tmp_path):
+    comparison.collect(store, [write_benchmark(tmp_path / "bench")], tmp_path / "tune")
+    folder = tmp_path / "controls"
+    values = zip(comparison.SWAPPED, (1.0, 1.0, 2.0, 1.0), (0.1, 0.1, 0.5, 0.5))
+    for name, end, rate in values:
+        for seed in range(3):
+            loss = end + 0.01 * seed
+            record = run_record(name, seed, loss, loss, learning_rate=rate)
+            write_run(folder, record, loss_curve(end=loss))
+    write_config(folder, "mlp-traffic-M1", tuple(comparison.SWAPPED))
+    assert comparison.collect_controls(store, folder) == ["mlp-traffic-M1: control"]
+    table = comparison.Pages(store, tmp_path, []).step_size_table()
+    (row,) = [line for line in table.splitlines() if line.startswith("| mlp")]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1::4] == ["0.1", "0.5"]
+    assert cells[4::4] == ["tied", "better"]
 
 
 # -- claims -----------------------------------------------------------------------------
