@@ -99,9 +99,10 @@ class BaseEngine(ABC):
 
     def _typed(self, sample: Sample) -> Sample:
         """Return a sample with weights of the type in which losses are added up."""
-        if sample.weights is None:
+        weights, dtype = sample.weights, self.gradients.dtype
+        if weights is None or weights.dtype == dtype:
             return sample
-        return Sample(sample.windows, sample.weights.to(self.gradients.dtype))
+        return Sample(sample.windows, weights.to(dtype))
 
     @abstractmethod
     def apply(self, v: Any, last: bool) -> Step:

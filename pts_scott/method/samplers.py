@@ -231,22 +231,32 @@ class AllocatedSampler:
         self._slots = torch.arange(size, dtype=torch.float64, device=draws_on)
         self._blocks = max(1, DRAWN_AHEAD // (SAMPLES_TOGETHER * size))
         self._places = places or UniformPlaces(strata, generator)
-        self._ahead: list[Sample] = []  # drawn in advance, the next one last
+        # Drawn in advance, the next one last: first those in the list.
+        self._ahead: list[Sample] = []
+        self._drawn: tuple[Tensor, ...] = ()
 
     def draw(self) -> Sample:
-        # Drawing hundreds of samples takes as many operations as drawing one.
         if not self._ahead:
-            block = self._blocks, SAMPLES_TOGETHER, self.size
-            inside = (self._random(block).argsort(dim=1) + self._random(block)) / block[1]
-            points = (self._slots + inside) / self.size
-            shape = self._blocks * SAMPLES_TOGETHER, self.size
-            hit = torch.searchsorted(self._ends, points, right=True).reshape(-1)
-            strata = self._order[hit.to(self._order.device)]
-            places = self._strata.starts[strata] + self._places.draw(strata)
-            windows = self._strata.sorted.windows(places).reshape(shape)
-            weights = self._weights[strata].reshape(shape)
-            self._ahead = list(map(Sample, windows.unbind(), weights.unbind()))[::-1]
+            if not self._drawn:
+                self._drawn = self._draw_together()
+            # Thousands of tensors at a time take longer than as many in small groups.
+            first = max(0, len(self._drawn[0]) - SAMPLES_AHEAD)
+            groups = (part[first:].unbind() for part in self._drawn)
+            self._ahead = list(map(Sample, *groups))
+            self._drawn = tuple(part[:first] for part in self._drawn) if first else ()
         return self._ahead.pop()
+
+    def _draw_together(self) -> tuple[Tensor, Tensor]:
+        """Draw some samples, which takes as many operations as drawing one."""
+        block = self._blocks, SAMPLES_TOGETHER, self.size
+        inside = (self._random(block).argsort(dim=1) + self._random(block)) / block[1]
+        points = (self._slots + inside) / self.size
+        shape = self._blocks * SAMPLES_TOGETHER, self.size
+        hit = torch.searchsorted(self._ends, points, right=True).reshape(-1)
+        strata = self._order[hit.to(self._order.device)]
+        places = self._strata.starts[strata] + self._places.draw(strata)
+        windows = self._strata.sorted.windows(places).reshape(shape)
+        return windows.flip(0), self._weights[strata].reshape(shape).flip(0)
 
     def _random(self, shape: tuple[int, ...]) -> Tensor:
         place, stream = self._ends.device, self._generator
@@ -257,17 +267,16 @@ class AllocatedSampler:
 
     def state_dict(self) -> dict[str, Any]:
         # Two tensors, because a thousand small ones would take long to save.
-        ahead = None
+        parts = [self._drawn] if self._drawn else []
         if self._ahead:
-            windows, weights = zip(*self._ahead, strict=True)
-            ahead = [torch.stack(windows), torch.stack(weights)]
-        return {"ahead": ahead, **self._places.state_dict()}
+            parts.append(tuple(map(torch.stack, zip(*self._ahead, strict=True))))
+        ahead = [torch.cat(groups) for groups in zip(*parts, strict=True)]
+        return {"ahead": ahead or None, **self._places.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         device = self._strata.sizes.device
-        ahead = state["ahead"] or []
-        parts = [part.to(device).unbind() for part in ahead]
-        self._ahead = [Sample(*pair) for pair in zip(*parts, strict=True)]
+        self._ahead = []
+        self._drawn = tuple(part.to(device) for part in state["ahead"] or ())
         self._places.load_state_dict(state)
 
 

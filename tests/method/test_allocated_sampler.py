@@ -182,8 +182,9 @@ def test_plain_steps_without_replacement_visit_every_window_once(windows):
     assert sorted(drawn) == list(range(len(windows)))
 
 
+@pytest.mark.parametrize("drawn", [0, 3, 256, 816])  # of 816 in a block, 256 at a time
 @pytest.mark.parametrize("replacement", [True, False])
-def test_samplers_continue_from_a_saved_state(replacement, windows):
+def test_samplers_continue_from_a_saved_state(replacement, windows, drawn):
     strata = Stratifier.series().stratify(windows)
     numbers = Hyperparameters(
         "stratified", batch_size=5, allocation="equal", replacement=replacement
@@ -193,7 +194,7 @@ def test_samplers_continue_from_a_saved_state(replacement, windows):
         return METHODS["stratified"](numbers, windows, strata, Generators.from_seed(seed))
 
     first, second = method(0), method(1)
-    for _ in range(3):
+    for _ in range(drawn):
         first.minibatch()
     second._generators.load_state_dict(first._generators.state_dict())
     second.load_state_dict(first.state_dict())
@@ -201,6 +202,18 @@ def test_samplers_continue_from_a_saved_state(replacement, windows):
         found, expected = second.minibatch(), first.minibatch()
         assert torch.equal(found.windows, expected.windows)
         assert torch.equal(found.weights, expected.weights)
+
+
+def test_samples_do_not_depend_on_how_many_are_split_at_a_time(windows, monkeypatch):
+    strata = Stratifier.series().stratify(windows)
+
+    def draws():
+        sampler = AllocatedSampler(strata, strata.weights, 4, generator())
+        return torch.stack([sampler.draw().windows for _ in range(2000)])
+
+    expected = draws()
+    monkeypatch.setattr("pts_scott.method.samplers.SAMPLES_AHEAD", 7)
+    assert torch.equal(draws(), expected)
 
 
 def test_a_sample_that_was_put_back_comes_next(windows):
