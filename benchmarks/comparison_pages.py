@@ -310,8 +310,10 @@ class Pages:
     def step_size_table(self) -> str:
         """Return `auto` against Adam with either's tuned step size, where they differ."""
         runs = self._store.read("controls")
+        left = self._missing_controls(set(runs["setting"]))
+        left = f"Not run yet: {', '.join(f'`{name}`' for name in left)}." if left else ""
         if runs.empty:
-            return "Not measured yet."
+            return left
         settled = settled_losses(runs, self._store.read("control_curves"), TAIL)
         rows, names = [], list(SWAPPED)
         for setting, cells in summarize_runs(settled).groupby("setting", sort=True):
@@ -326,9 +328,19 @@ class Pages:
         header = ["Setting", *(("step size", "Adam", "auto Adam", "auto is") * 2)]
         caption = (
             f"Test loss at the end of {self._budget}: with the step size that tuning "
-            "chose for Adam, then with that for auto."
+            f"chose for Adam, then with that for auto. {left}"
         )
-        return Table(header, rows, caption, labels=1).markdown()
+        return Table(header, rows, caption.rstrip(), labels=1).markdown()
+
+    def _missing_controls(self, stored: set[str]) -> list[str]:
+        """Return the settings without a control whose tuned step sizes differ."""
+        sizes = self.summary.pivot(
+            index="setting", columns="optimizer", values="learning_rate"
+        )
+        if not {"Adam", "auto Adam"} <= set(sizes):
+            return []
+        differ = sizes["Adam"] != sizes["auto Adam"]
+        return [name for name in sizes.index[differ] if name not in stored]
 
     def control_table(self) -> str:
         """Return stratified steps at M = 1 against plain ones of as many windows."""
