@@ -42,8 +42,9 @@ from pts_scott.errors import ScottError
 from pts_scott.experiments.library_loop import LibraryCurve, train_with_library
 from pts_scott.experiments.lightning_control import silence_lightning
 from pts_scott.experiments.progress import terminal_bar
+from pts_scott.experiments.report.axes import set_loss_axis
 from pts_scott.experiments.report.curves import loss_axis, mean_curve, tail_mean
-from pts_scott.experiments.report.figures import save_figure, set_loss_axis
+from pts_scott.experiments.report.figures import save_figure
 from pts_scott.experiments.report.reach import first_reached
 from pts_scott.models.networks import VARNetwork
 from pts_scott.models.with_scott import with_scott

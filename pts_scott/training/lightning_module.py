@@ -14,7 +14,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.loops.progress import _ProcessedTracker
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
@@ -29,6 +28,7 @@ from pts_scott.training.callbacks import Observer
 from pts_scott.training.clock import Stopwatch
 from pts_scott.training.fingerprint import Fingerprint
 from pts_scott.training.joining import join_processes
+from pts_scott.training.lightning_progress import advance_steps, skip_epochs
 from pts_scott.training.optimizers import use_own_kernels
 from pts_scott.training.run_state import (
     KEY,
@@ -168,7 +168,7 @@ class OuterLoopModule(pl.LightningModule):
         before, runner = self.runner.compiled_steps, self.runner
         limit = self._steps_left() if self._epochs_are_observed() else None
         report = runner.outer_loop(learning_rate, limit)
-        self._advance_lightning(runner.compiled_steps - before)
+        advance_steps(self.trainer, runner.compiled_steps - before)
         train_loss = runner.record(report, self.current_epoch)
         if runner.faults.gave_up:
             self.trainer.should_stop = True
@@ -182,17 +182,6 @@ class OuterLoopModule(pl.LightningModule):
             if not math.isnan(self.state.train_loss):
                 self.log("train_loss", self.state.train_loss, prog_bar=True, batch_size=1)
             self.log("done", self.spent(), prog_bar=True, batch_size=1)
-
-    def _advance_lightning(self, steps: int) -> None:
-        """Count steps that the optimizer did not make, for Lightning and schedulers."""
-        if steps:
-            self.trainer.optimizers[0]._opt_called = True  # type: ignore[attr-defined]
-        progress = (
-            self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
-        )
-        for part in (progress.total, progress.current):
-            part.ready += steps
-            part.completed += steps
 
     def _should_log(self) -> bool:
         """Return whether to log now; Lightning's log takes as long as a small step.
@@ -300,7 +289,8 @@ class OuterLoopModule(pl.LightningModule):
         self._check_trainable_unchanged()
 
     def on_train_epoch_end(self) -> None:
-        passed = 1 + self._skip_epochs()
+        made = self.steps // self.runner.plan.num_batches_per_epoch
+        passed = 1 + skip_epochs(self.trainer, made)
         scheduler = self.lr_schedulers()
         if isinstance(scheduler, ReduceLROnPlateau):
             if self.state.scheduler_loss is not None:
@@ -311,25 +301,6 @@ class OuterLoopModule(pl.LightningModule):
                 scheduler.step()
         if not self.runner.budget_allows_loop():
             self.trainer.should_stop = True
-
-    def _skip_epochs(self) -> int:
-        """Skip epochs whose steps were all made within this one.
-
-        The end of an epoch does not interrupt the inner steps of an anchor. To callbacks
-        and schedulers, an epoch without a step would look like one without progress.
-        """
-        progress = self.trainer.fit_loop.epoch_progress
-        total, current = progress.total, progress.current
-        assert isinstance(total, _ProcessedTracker)
-        assert isinstance(current, _ProcessedTracker)
-        made = self.steps // self.runner.plan.num_batches_per_epoch
-        skipped = max(0, made - current.processed)
-        for part in (total, current):
-            part.ready += skipped
-            part.started += skipped
-            part.processed += skipped
-            part.completed += skipped
-        return skipped
 
     def on_validation_start(self) -> None:
         self.clock.stop()

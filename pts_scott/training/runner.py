@@ -263,14 +263,12 @@ class OuterLoopRunner:
         step_size
             α_t.
         limit
-            Steps after which one without an anchor ends at the latest; None for no
-            limit but the budget and the probes.
+            Steps after which one without an anchor ends; None for no limit.
         """
         self._check_attributes()
         parts, counters = self.parts, self.state.counters
-        together = self._probe()
-        if limit is not None:
-            together = min(together, limit)
+        probed = self._probe()
+        together = probed if limit is None else min(probed, limit)
         engine, begun = parts.engine, counters.steps
         compiled_before = engine.compiled_steps
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from matplotlib.axis import Axis
 from matplotlib.ticker import (
     FuncFormatter,
@@ -13,6 +14,8 @@ from matplotlib.ticker import (
     NullFormatter,
     NullLocator,
 )
+
+from pts_scott.experiments.report.curves import LossAxis
 
 INK = "#24292f"  # the page replaces it by the colour of its text, light or dark
 GREY = "#808890"  # readable on both
@@ -55,6 +58,37 @@ def set_ticks(axis: Axis, limits: tuple[float, float], counts: bool = False) -> 
             axis.set_major_locator(LogLocator(subs=subs, numticks=12))
     write = format_count if counts else format_value
     axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
+
+
+def set_loss_axis(axes: Any, limits: LossAxis) -> None:
+    """Apply the scale and the limits of a loss axis, and set its ticks."""
+    if limits.logarithmic:
+        axes.set_yscale("log")
+    if limits.bottom is not None:
+        axes.set_ylim(limits.bottom, limits.top)
+    set_ticks(axes.yaxis, axes.get_ylim())
+
+
+def legend_beside(axes: Any) -> None:
+    """Add a legend on the right, in the order in which the lines end."""
+
+    def final(line: Any) -> float:
+        values = line.get_ydata()
+        return -values[-1] if len(values) else -np.inf
+
+    lines = sorted(axes.lines, key=final)
+    if lines:
+        axes.legend(
+            lines,
+            [line.get_label() for line in lines],
+            loc="center left",
+            bbox_to_anchor=(1.02, 0.5),
+            borderaxespad=0.0,
+            frameon=False,
+            fontsize=9,
+            handlelength=2.6,
+            labelcolor=INK,
+        )
 
 
 def format_value(value: float) -> str:

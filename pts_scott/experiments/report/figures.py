@@ -20,9 +20,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from pts_scott.experiments.report.axes import GREY, INK, set_ticks, style_axes
+from pts_scott.experiments.report.axes import (
+    GREY,
+    INK,
+    legend_beside,
+    set_loss_axis,
+    set_ticks,
+    style_axes,
+)
 from pts_scott.experiments.report.curves import (
-    LossAxis,
     loss_axis,
     mean_curve,
     needs_log_cost_axis,
@@ -340,38 +346,7 @@ def _draw_family(
             axes.set_xscale("log")
         set_ticks(axes.xaxis, axes.get_xlim(), counts=x != "seconds")
     set_loss_axis(panels[0], limits)
-    _legend_beside(panels[-1])
-
-
-def set_loss_axis(axes: Any, limits: LossAxis) -> None:
-    """Apply the scale and the limits of a loss axis, and set its ticks."""
-    if limits.logarithmic:
-        axes.set_yscale("log")
-    if limits.bottom is not None:
-        axes.set_ylim(limits.bottom, limits.top)
-    set_ticks(axes.yaxis, axes.get_ylim())
-
-
-def _legend_beside(axes: Any) -> None:
-    """Add a legend on the right, in the order in which the lines end."""
-
-    def final(line: Any) -> float:
-        values = line.get_ydata()
-        return -values[-1] if len(values) else -np.inf
-
-    lines = sorted(axes.lines, key=final)
-    if lines:
-        axes.legend(
-            lines,
-            [line.get_label() for line in lines],
-            loc="center left",
-            bbox_to_anchor=(1.02, 0.5),
-            borderaxespad=0.0,
-            frameon=False,
-            fontsize=9,
-            handlelength=2.6,
-            labelcolor=INK,
-        )
+    legend_beside(panels[-1])
 
 
 def _figure(width: float, height: float) -> Figure:
