@@ -328,9 +328,9 @@ class Pages:
         header = ["Setting", *(("step size", "Adam", "auto Adam", "auto is") * 2)]
         caption = (
             f"Test loss at the end of {self._budget}: with the step size that tuning "
-            f"chose for Adam, then with that for auto. {left}"
+            "chose for Adam, then with that for auto."
         )
-        return Table(header, rows, caption.rstrip(), labels=1).markdown()
+        return f"{Table(header, rows, caption, labels=1).markdown()}\n{left}"
 
     def _missing_controls(self, stored: set[str]) -> list[str]:
         """Return the settings without a control whose tuned step sizes differ."""
