@@ -25,7 +25,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
-from comparison_pages import SWAPPED, Pages, Store
+from comparison_pages import SWAPPED, Pages, Store, missing_controls
 
 from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.config_files import load_experiment
@@ -96,9 +96,9 @@ def collect(store: Store, benchmarks: Iterable[Path], tuned: Path) -> list[str]:
             own = runs[runs["setting"] == name]
             if name in configs:
                 raise SystemExit(f"{name} is in {folder} and in another folder.")
-            if setting.missing or (own["status"] == "failed").any() or variance is None:
-                print(f"{name} is not complete, and left out", file=sys.stderr)
+            if not _is_complete(setting, own, variance is not None):
                 continue
+            assert variance is not None
             configs[name] = setting.folder / "config.yaml"
             found["runs"].append(own.drop(columns="folder"))
             found["curves"].append(curves[curves["setting"] == name])
@@ -122,6 +122,15 @@ def collect(store: Store, benchmarks: Iterable[Path], tuned: Path) -> list[str]:
     return added
 
 
+def _is_complete(setting: SettingFolder, runs: pd.DataFrame, more: bool = True) -> bool:
+    """Return whether all runs of a setting, and ``more``, are there; say so if not."""
+    failed = (runs["status"] == "failed").any()
+    complete = more and not setting.missing and not failed
+    if not complete:
+        print(f"{setting.name} is not complete, and left out", file=sys.stderr)
+    return complete
+
+
 def _add(store: Store, name: str, tables: Sequence[pd.DataFrame], digits: int) -> None:
     """Add settings to a table of the store, in place of older results."""
     if not tables:
@@ -134,28 +143,18 @@ def _add(store: Store, name: str, tables: Sequence[pd.DataFrame], digits: int) -
 
 
 def write_controls(store: Store, folder: Path) -> list[Path]:
-    """Write configs that train optimizers with each other's step size, too.
-
-    There is one for each setting that has been run, whose tuned step sizes differ, and
-    whose control with these step sizes is not stored.
-    """
-    run, stored = set(store.read("runs")["setting"]), store.read("controls")
+    """Write configs that train Adam and `auto` with each other's step size, too."""
     written = []
-    for path in sorted((store.folder / "configs").glob("*.yaml")):
-        experiment = load_experiment(path)
+    for setting in missing_controls(store.read("runs"), store.read("controls")):
+        experiment = load_experiment(store.folder / "configs" / f"{setting}.yaml")
         optimizers = {
             name: dataclasses.replace(experiment.optimizers[own], learning_rate=rate)
             for name, (own, other) in SWAPPED.items()
             for rate in [experiment.optimizers[other].learning_rate]
         }
-        rates = {config.learning_rate for config in optimizers.values()}
-        known = stored[stored["setting"] == experiment.setting]
-        is_stored = len(known) > 0 and set(known["learning_rate"]) == rates
-        if experiment.setting not in run or len(rates) == 1 or is_stored:
-            continue
         tuning = dataclasses.replace(experiment.tune, own={})  # for other optimizers
         control = dataclasses.replace(experiment, optimizers=optimizers, tune=tuning)
-        written.append(folder / f"{experiment.setting}.yaml")
+        written.append(folder / f"{setting}.yaml")
         folder.mkdir(parents=True, exist_ok=True)
         written[-1].write_text(control.dump(), encoding="utf-8")
     return written
@@ -164,17 +163,15 @@ def write_controls(store: Store, folder: Path) -> list[Path]:
 def collect_controls(store: Store, folder: Path) -> list[str]:
     """Store the runs of the configs of `write_controls`, setting by setting."""
     runs = read_runs(folder)
-    curves = read_curves(folder, runs)
-    complete = []
-    for setting in SettingFolder.read_all(folder, runs):
-        own = runs[runs["setting"] == setting.name]
-        if setting.missing or (own["status"] == "failed").any():
-            print(f"{setting.name} is not complete, and left out", file=sys.stderr)
-        else:
-            complete.append(setting.name)
-    for name, table in zip(CONTROL_TABLES, (runs.drop(columns="folder"), curves)):
-        found = table[table["setting"].isin(complete)]
-        _add(store, name, [found] if len(found) else [], CONTROL_TABLES[name])
+    tables = {"controls": runs.drop(columns="folder")}
+    tables["control_curves"] = read_curves(folder, runs)
+    complete = [
+        setting.name
+        for setting in SettingFolder.read_all(folder, runs)
+        if _is_complete(setting, runs[runs["setting"] == setting.name])
+    ]
+    for name, table in tables.items() if complete else ():
+        _add(store, name, [table[table["setting"].isin(complete)]], CONTROL_TABLES[name])
     return [f"{name}: control" for name in complete]
 
 

@@ -90,6 +90,25 @@ class Store:
         return self.folder / f"{name}.csv.gz"
 
 
+def missing_controls(runs: pd.DataFrame, controls: pd.DataFrame) -> list[str]:
+    """Return the settings with two tuned step sizes and no control with these two.
+
+    Parameters
+    ----------
+    runs, controls
+        Tables of the store.
+    """
+    if runs.empty:
+        return []
+    left = []
+    for setting, own in runs[runs["optimizer"].isin(SWAPPED)].groupby("setting"):
+        sizes = set(own["learning_rate"])
+        known = controls[controls["setting"] == setting]
+        if len(sizes) > 1 and (known.empty or set(known["learning_rate"]) != sizes):
+            left.append(str(setting))
+    return left
+
+
 class Pages:
     """Everything that the pages show.
 
@@ -310,7 +329,7 @@ class Pages:
     def step_size_table(self) -> str:
         """Return `auto` against Adam with either's tuned step size, where they differ."""
         runs = self._store.read("controls")
-        left = self._missing_controls(set(runs["setting"]))
+        left = missing_controls(self.runs, runs)
         left = f"Not run yet: {', '.join(f'`{name}`' for name in left)}." if left else ""
         if runs.empty:
             return left
@@ -331,16 +350,6 @@ class Pages:
             "chose for Adam, then with that for auto."
         )
         return f"{Table(header, rows, caption, labels=1).markdown()}\n{left}"
-
-    def _missing_controls(self, stored: set[str]) -> list[str]:
-        """Return the settings without a control whose tuned step sizes differ."""
-        sizes = self.summary.pivot(
-            index="setting", columns="optimizer", values="learning_rate"
-        )
-        if not {"Adam", "auto Adam"} <= set(sizes):
-            return []
-        differ = sizes["Adam"] != sizes["auto Adam"]
-        return [name for name in sizes.index[differ] if name not in stored]
 
     def control_table(self) -> str:
         """Return stratified steps at M = 1 against plain ones of as many windows."""

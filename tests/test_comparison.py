@@ -162,7 +162,13 @@ def test_controls_have_either_step_size_where_tuning_chose_two(
         tree["optimizers"]["Adam"]["learning_rate"] = 0.001
         tree["optimizers"]["auto Adam"]["learning_rate"] = rate
         (configs / f"{name}.yaml").write_text(yaml.safe_dump(tree, sort_keys=False))
-    store.write("runs", pd.DataFrame({"setting": names}), 6)
+    tuned = [
+        (name, o, r)
+        for name, rate in zip(names, (0.05, 0.001))
+        for o, r in (("Adam", 0.001), ("auto Adam", rate), ("SGD", 0.5))
+    ]
+    columns = ["setting", "optimizer", "learning_rate"]
+    store.write("runs", pd.DataFrame(tuned, columns=columns), 6)
     (written,) = comparison.write_controls(store, tmp_path / "controls")
     control = comparison.load_experiment(written)
     assert control.setting == names[0]

@@ -19,8 +19,9 @@ def advance_steps(trainer: pl.Trainer, steps: int) -> None:
 def skip_epochs(trainer: pl.Trainer, made: int) -> int:
     """Skip epochs whose steps were all made within this one.
 
-    The end of an epoch does not interrupt the inner steps of an anchor. To callbacks
-    and schedulers, an epoch without a step would look like one without progress.
+    The end of an epoch interrupts neither the inner steps of an anchor nor a loop whose
+    epochs nothing observes. To callbacks and schedulers, an epoch without a step would
+    look like one without progress.
 
     Parameters
     ----------

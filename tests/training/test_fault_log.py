@@ -126,8 +126,9 @@ def test_after_a_rolled_back_loop_single_steps_are_skipped(compile):
     )
     skipped = trainer.history["skipped"]
     first = 200 if compile else 20
+    most = 60 * (400 - first) / 380  # one window in 40 is bad
     assert skipped.iloc[0] == first, "the first loop was rolled back as a whole"
-    assert 0 < skipped.iloc[-1] - first < 60, "of the others; one window in 40 is bad"
+    assert 0 < skipped.iloc[-1] - first < most, "of the other steps"
 
 
 def test_outer_loops_of_length_zero_do_not_reset_the_skip_count():
