@@ -25,7 +25,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
-from comparison_pages import SWAPPED, Pages, Store, missing_controls
+from comparison_pages import Pages
+from comparison_store import SWAPPED, Store, missing_controls
 
 from pts_scott.experiments.config import Experiment
 from pts_scott.experiments.config_files import load_experiment

@@ -12,7 +12,9 @@ import equal_time_tables
 import pandas as pd
 from autogluon_tables import AUTOGLUON_COLUMNS, summarise_fits
 from comparison_claims import LARGE, PER, Claims, answer, count_verdicts, where
+from comparison_store import SWAPPED, Store, missing_controls
 from equal_time_tables import TAIL
+from regime_tables import fall_sentence, fall_table, measure_fall
 from tables import markdown
 from variance_tables import control_variate_table, sampler_table
 
@@ -26,19 +28,12 @@ from pts_scott.experiments.report.summary import summarize_runs
 from pts_scott.experiments.report.tables import Row, Table, backtest_table, loss_table
 from pts_scott.experiments.report.verdicts import compute_verdicts
 from pts_scott.experiments.report.welch import Difference, Sample
-from pts_scott.experiments.results import LOSS_COLUMNS, TEXT_KEYS
+from pts_scott.experiments.results import LOSS_COLUMNS
 
 PAPER = "SCott"
 PLACES = {"steps": "per step", "gradients": "gradient", "end": "second"}
 #: Whose curves against steps, gradients and seconds the page shows, if it has been run.
 SHOWN = ("var-synthetic-M1", ("SGD", PAPER, LARGE, "SCSG", "auto SGD"))
-#: The optimizers of a control, and whose settings and whose tuned step size they have.
-SWAPPED = {
-    "Adam": ("Adam", "Adam"),
-    "auto Adam, Adam's step size": ("auto Adam", "Adam"),
-    "Adam, auto's step size": ("Adam", "auto Adam"),
-    "auto Adam": ("auto Adam", "auto Adam"),
-}
 LIBRARIES = {"gluonts": "GluonTS", "pytorchts": "PyTorchTS"}
 
 #: What is asked, the pair that answers it, and by which loss.
@@ -59,54 +54,6 @@ QUESTIONS = (
         *(("stratified Adam", "Adam, B windows"), "test"),
     ),
 )
-
-
-class Store:
-    """The folder of what was run: compressed tables, and tuned configs."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def read(self, name: str) -> pd.DataFrame:
-        """Return a table; empty if nothing is stored yet."""
-        path = self._path(name)
-        if not path.exists():
-            return pd.DataFrame({"setting": []})
-        table = pd.read_csv(path)
-        text = [column for column in (*TEXT_KEYS, "warnings", "note") if column in table]
-        return table.fillna(dict.fromkeys(text, ""))
-
-    def write(self, name: str, table: pd.DataFrame, digits: int) -> None:
-        """Write a table; equal content gives an equal file."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        table.to_csv(
-            self._path(name),
-            index=False,
-            float_format=f"%.{digits}g",
-            compression={"method": "gzip", "mtime": 0},
-        )
-
-    def _path(self, name: str) -> Path:
-        return self.folder / f"{name}.csv.gz"
-
-
-def missing_controls(runs: pd.DataFrame, controls: pd.DataFrame) -> list[str]:
-    """Return the settings with two tuned step sizes and no control with these two.
-
-    Parameters
-    ----------
-    runs, controls
-        Tables of the store.
-    """
-    if runs.empty:
-        return []
-    left = []
-    for setting, own in runs[runs["optimizer"].isin(SWAPPED)].groupby("setting"):
-        sizes = set(own["learning_rate"])
-        known = controls[controls["setting"] == setting]
-        if len(sizes) > 1 and (known.empty or set(known["learning_rate"]) != sizes):
-            left.append(str(setting))
-    return left
 
 
 class Pages:
@@ -149,6 +96,11 @@ class Pages:
         return compute_reach(self.summary, self.curves, TAIL)
 
     @cached_property
+    def falls(self) -> pd.DataFrame:
+        """How the training loss of each setting's best plain optimizer fell."""
+        return measure_fall(self.summary, self.curves, TAIL)
+
+    @cached_property
     def equal_time(self) -> dict[str, list[dict[str, object]]]:
         """The rows of the tables against the libraries' own training, by library."""
         found = {}
@@ -186,6 +138,7 @@ class Pages:
         text = page.read_text(encoding="utf-8")
         blocks: dict[str, Callable[[], str]] = {
             "progress": self.progress,
+            "regime": lambda: fall_sentence(self.falls),
             "answers": self.answers,
             "claims": self.claims.paragraphs,
             "expectations": self.claims.expectations,
@@ -223,6 +176,7 @@ class Pages:
             "reach": ("Costs of the plain optimizer's loss", "\n".join(shares)),
             "costs": ("Step sizes and costs", "\n".join(costs)),
             "backtest": ("Backtest", backtest_table(self.summary).markdown()),
+            "regime": ("Were the runs long enough?", fall_table(self.falls).markdown()),
         }
         note = (
             "Written by `python benchmarks/comparison.py page` from the files beside it."
