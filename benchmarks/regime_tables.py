@@ -93,7 +93,8 @@ def fall_table(falls: pd.DataFrame) -> Table:
     header = ["Setting", "Best plain optimizer", "Steps", "start", "after two thirds"]
     caption = (
         "Training loss of the plain optimizer (SGD, Adam or Adagrad, uniform "
-        "mini-batches of M windows) that ended lowest, means over the seeds; the standard deviation "
-        "at the end; and how much of the fall from start to end came in the last third."
+        "mini-batches of M windows) that ended lowest, means over the seeds; the "
+        "standard deviation at the end; and how much of the fall from start to end came "
+        "in the last third."
     )
     return Table([*header, "end", "in the last third"], rows, caption)

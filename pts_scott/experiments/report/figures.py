@@ -56,6 +56,7 @@ AXIS_LABELS = {
 SAMPLER_NAMES = {"scott": "SCott", "scsg": "SCSG", "svrg": "SVRG"}
 DRAWN_POINTS = 64  # at most, of each line
 MOST_BANDS = 5  # of more lines in a panel, only the prominent ones have a band
+FAMILY_GAP = 0.6  # of a row, between optimizers of different update rules
 TEXT: dict[str, Any] = {"color": INK, "fontsize": 10}
 
 
@@ -101,10 +102,11 @@ def reach_figure(reach: pd.DataFrame) -> Figure:
     rules = dict(zip(reach["optimizer"], reach["rule"]))
     names = sort_optimizers(reach["optimizer"], rules)
     plain = set(reach.loc[reach["optimizer"] == reach["baseline"], "optimizer"])
-    labels = [f"{name} (itself)" if name in plain else name for name in names]
+    labels = [f"{name} itself" if name in plain else name for name in names]
+    places = _family_places([rules[name] for name in names])
     sizes = dict(zip(sorted(set(reach["batch_size"])), itertools.cycle(SIZE_LOOKS)))
     columns = {"seconds_share": "training time", "gradients_share": "gradients"}
-    figure = _figure(10.0, 1.3 + (0.2 + 0.12 * len(sizes)) * len(names))
+    figure = _figure(10.0, 1.3 + (0.2 + 0.12 * len(sizes)) * (1 + max(places, default=0)))
     panels = figure.subplots(1, len(columns), sharey=True)
     for axes, (column, label) in zip(panels, columns.items(), strict=True):
         style_axes(axes)
@@ -119,7 +121,7 @@ def reach_figure(reach: pd.DataFrame) -> Figure:
         axes.axvline(1.0, color=INK, linewidth=1.0, linestyle=(0, (4, 1.5)))
         axes.axvspan(*lane, color=GREY, alpha=0.12, linewidth=0)
         height = 0.8 / len(sizes)  # of the part of a row that a batch size has
-        for place, name in enumerate(names):
+        for place, name in zip(places, names, strict=True):
             for part, (size, look) in enumerate(sizes.items()):
                 rows = (reach["optimizer"] == name) & (reach["batch_size"] == size)
                 own = reach.loc[rows, column].clip(lower=low)
@@ -131,8 +133,8 @@ def reach_figure(reach: pd.DataFrame) -> Figure:
             [*inside, unreached], [*(f"{100 * t:g} %" for t in inside), "not\nreached"]
         )
         axes.set_xlabel(f"share of the plain optimizer's {label}", **TEXT)
-    panels[0].set_yticks(range(len(names)), [*map(_escape_math, labels)])
-    panels[0].invert_yaxis()
+    panels[0].set_yticks(places, [*map(_escape_math, labels)])
+    panels[0].set_ylim(max(places, default=0.0) + 0.7, -0.7)
     if len(sizes) > 1:
         for size, (colour, marker) in sizes.items():
             panels[0].scatter([], [], color=colour, marker=marker, label=f"M = {size}")
@@ -140,6 +142,12 @@ def reach_figure(reach: pd.DataFrame) -> Figure:
             loc="outside upper right", ncols=len(sizes), frameon=False, labelcolor=INK
         )
     return figure
+
+
+def _family_places(rules: Sequence[str]) -> list[float]:
+    """Return where rows are drawn: one below the other, with a gap between families."""
+    steps = [1.0 + FAMILY_GAP * (a != b) for a, b in itertools.pairwise(rules)]
+    return [*itertools.accumulate([0.0, *steps])][: len(rules)]
 
 
 def _draw_shares(

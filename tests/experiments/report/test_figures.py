@@ -333,7 +333,7 @@ def test_reach_figure_has_a_dot_per_setting_and_a_bar_at_the_median():
     figure = figures.reach_figure(pd.concat(rows))
     time, gradients = figure.axes
     labels = [label.get_text() for label in time.get_yticklabels()]
-    assert labels == ["SGD (itself)", "SCott"]
+    assert labels == ["SGD itself", "SCott"]
     dots = [c.get_offsets()[:, 0] for c in time.collections]
     assert dots[1][:2].tolist() == [0.4, 0.2]
     assert dots[1][2] > 2  # in the lane of those that did not reach it
