@@ -14,7 +14,7 @@ from autogluon_tables import AUTOGLUON_COLUMNS, summarise_fits
 from comparison_claims import LARGE, PER, Claims, answer, count_verdicts, where
 from comparison_store import SWAPPED, Store, missing_controls
 from equal_time_tables import TAIL
-from regime_tables import fall_sentence, fall_table, measure_fall
+from regime_tables import disturbed_sentence, fall_sentence, fall_table, measure_fall
 from tables import markdown
 from variance_tables import control_variate_table, sampler_table
 
@@ -138,7 +138,9 @@ class Pages:
         text = page.read_text(encoding="utf-8")
         blocks: dict[str, Callable[[], str]] = {
             "progress": self.progress,
-            "regime": lambda: fall_sentence(self.falls),
+            "regime": lambda: (
+                f"{fall_sentence(self.falls)} {disturbed_sentence(self.runs)}"
+            ),
             "answers": self.answers,
             "claims": self.claims.paragraphs,
             "expectations": self.claims.expectations,

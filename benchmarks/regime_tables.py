@@ -1,4 +1,4 @@
-"""Tables of whether runs were long enough: how much of the fall came late in a run."""
+"""Were runs long enough, and undisturbed: how much of the fall came late, steps made."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from pts_scott.experiments.report.tables import Row, Table
 PLAIN = ("SGD", "Adam", "Adagrad")
 #: What counts as the last part of a run, as at its end.
 LATE = 1 / 3
+#: Share of the steps of the optimizer's median run below which a run was disturbed.
+DISTURBED = 0.8
 
 
 def measure_fall(
@@ -74,6 +76,23 @@ def fall_sentence(falls: pd.DataFrame) -> str:
         "Of all that the training loss of the best plain optimizer fell during a run, "
         f"{middle} fell in the last third (median; {low} to {high}, the most in "
         f"`{last}`)."
+    )
+
+
+def disturbed_sentence(runs: pd.DataFrame) -> str:
+    """Return in a sentence how many runs made far fewer steps than others, and where."""
+    runs = runs[runs["status"] == "finished"]
+    usual = runs.groupby(["setting", "optimizer"])["steps"].transform("median")
+    share = runs["steps"] / usual
+    slow = share[share < DISTURBED]
+    bound = f"{format_share(DISTURBED)} of the steps of their optimizer's median run"
+    if slow.empty:
+        return f"No run made less than {bound}."
+    counts = runs.loc[slow.index, "setting"].value_counts().sort_index()
+    names = ", ".join(f"`{name}` ({count})" for name, count in counts.items())
+    return (
+        f"{len(slow)} of {len(runs):,} runs made less than {bound}, the fewest "
+        f"{format_share(slow.min())}, because other processes shared the core: {names}."
     )
 
 

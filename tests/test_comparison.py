@@ -202,6 +202,47 @@ def test_control_table_compares_at_equal_step_sizes(comparison, store, tmp_path)
     assert cells[4::4] == ["tied", "better"]
 
 
+# -- the length of runs -----------------------------------------------------------------
+
+
+@pytest.fixture
+def regime(comparison):
+    """Import the module from the folder of the script."""
+    return importlib.import_module("regime_tables")
+
+
+def test_late_fall_is_that_of_the_best_plain_optimizer(regime):
+    names = ("SGD", "Adam", "SCott")
+    losses = {"SGD": 2.0, "Adam": 1.0, "SCott": 0.5}
+    summary = pd.DataFrame({"setting": "a", "optimizer": names, "outcome": ""})
+    ends = summary["optimizer"].map(losses)
+    summary = summary.assign(train_loss_mean=ends, train_loss_std=0.1, steps=60)
+    # From 5 to 2 in two thirds of the time, and by another 1 in the last third.
+    curve = {"seconds": range(7), "train_loss": [5.0, 4.0, 3.0, 2.0, 2.0, 1.5, 1.0]}
+    runs = [{"setting": "a", "optimizer": name, "seed": 0} for name in names]
+    curves = pd.concat([pd.DataFrame(curve).assign(**run) for run in runs])
+    (fall,) = regime.measure_fall(summary, curves, 1 / 6).to_dict("records")
+    assert fall["optimizer"] == "Adam"
+    assert fall["late"] == pytest.approx(1 / 4)
+    assert "25\u00a0%" in regime.fall_sentence(pd.DataFrame([fall]))
+
+
+def test_runs_with_few_steps_are_counted_unless_they_diverged(regime):
+    steps = {"a": [100, 100, 79, 100, 30], "b": [10, 10, 10, 10, 9]}
+    runs = pd.DataFrame(
+        {"setting": name, "optimizer": "SGD", "steps": count, "status": "finished"}
+        for name, counts in steps.items()
+        for count in counts
+    )
+    runs.loc[4, "status"] = "diverged"
+    sentence = regime.disturbed_sentence(runs)
+    assert sentence.startswith("1 of 9 runs made less than 80\u00a0% of the steps")
+    assert sentence.endswith(
+        "the fewest 79\u00a0%, because other processes shared the core: `a` (1)."
+    )
+    assert regime.disturbed_sentence(runs.loc[5:]).startswith("No run")
+
+
 # -- claims -----------------------------------------------------------------------------
 
 DIFFERENCES = {"better": -1.0, "tied": 0.0, "worse": 1.0, "undecided": float("nan")}
