@@ -12,8 +12,9 @@ nothing is compared across settings. The files of ``equal_time.py`` and
 ``autogluon_equal_time.py`` in ``--libraries`` are stored, too. `page` computes every
 number from what is stored.
 
-`controls` writes configs that train Adam and `auto` with each other's step size, where
-tuning chose different ones; `collect` stores their benchmark with ``--controls``.
+`controls` writes configs that train the plain optimizer and `auto` with each other's step
+size, where tuning chose different ones; `collect` stores their benchmark with
+``--controls``.
 """
 
 from __future__ import annotations
@@ -144,13 +145,15 @@ def _add(store: Store, name: str, tables: Sequence[pd.DataFrame], digits: int) -
 
 
 def write_controls(store: Store, folder: Path) -> list[Path]:
-    """Write configs that train Adam and `auto` with each other's step size, too."""
+    """Write configs that train plain and `auto` with each other's step size, too."""
     written = []
-    for setting in missing_controls(store.read("runs"), store.read("controls")):
+    missing = missing_controls(store.read("runs"), store.read("controls"))
+    for setting, rules in missing.items():
         experiment = load_experiment(store.folder / "configs" / f"{setting}.yaml")
         optimizers = {
             name: dataclasses.replace(experiment.optimizers[own], learning_rate=rate)
-            for name, (own, other) in SWAPPED.items()
+            for rule in rules
+            for name, (own, other) in SWAPPED[rule].items()
             for rate in [experiment.optimizers[other].learning_rate]
         }
         tuning = dataclasses.replace(experiment.tune, own={})  # for other optimizers

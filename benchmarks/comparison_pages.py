@@ -283,29 +283,36 @@ class Pages:
         return Table([*header, "time to Adam's loss"], rows, caption, labels=1).markdown()
 
     def step_size_table(self) -> str:
-        """Return `auto` against Adam with either's tuned step size, where they differ."""
+        """Return `auto` against plain with either's step size, where tuning chose two."""
         runs = self._store.read("controls")
         left = missing_controls(self.runs, runs)
-        left = f"Not run yet: {', '.join(f'`{name}`' for name in left)}." if left else ""
+        names = ", ".join(f"`{name}` ({', '.join(left[name])})" for name in left)
+        text = f"Not run yet: {names}." if left else ""
         if runs.empty:
-            return left
+            return text
         settled = settled_losses(runs, self._store.read("control_curves"), TAIL)
-        rows, names = [], list(SWAPPED)
-        for setting, cells in summarize_runs(settled).groupby("setting", sort=True):
-            cells = cells.set_index("optimizer")
-            row = [setting]
-            for pair in (names[:2], names[2:]):
-                rate = cells.loc[pair[0], "learning_rate"]
-                losses = [self._loss(cells, name, "test_loss") for name in pair]
-                plain, auto = (Sample.of(cells.loc[name], "test_loss") for name in pair)
-                row += [f"{rate:g}", *losses, Difference(auto, plain).verdict]
-            rows.append(Row.of(*row))
-        header = ["Setting", *(("step size", "Adam", "auto Adam", "auto is") * 2)]
+        rows = [
+            self._step_size_row(setting, rule, cells.set_index("optimizer"))
+            for setting, cells in summarize_runs(settled).groupby("setting", sort=True)
+            for rule in SWAPPED
+            if rule in set(cells["optimizer"])
+        ]
+        pair = ["step size", "plain", "auto", "auto is"]
         caption = (
             f"Test loss at the end of {self._budget}: with the step size that tuning "
-            "chose for Adam, then with that for auto."
+            "chose for the plain optimizer, then with that for auto."
         )
-        return f"{Table(header, rows, caption, labels=1).markdown()}\n{left}"
+        header = ["Setting", "Update rule", *pair, *pair]
+        return f"{Table(header, rows, caption, labels=2).markdown()}\n{text}"
+
+    def _step_size_row(self, setting: str, rule: str, cells: pd.DataFrame) -> Row:
+        row, names = [setting, rule], list(SWAPPED[rule])
+        for pair in (names[:2], names[2:]):
+            losses = [self._loss(cells, name, "test_loss") for name in pair]
+            plain, auto = (Sample.of(cells.loc[name], "test_loss") for name in pair)
+            rate = f"{cells.loc[pair[0], 'learning_rate']:g}"
+            row += [rate, *losses, Difference(auto, plain).verdict]
+        return Row.of(*row)
 
     def control_table(self) -> str:
         """Return stratified steps at M = 1 against plain ones of as many windows."""

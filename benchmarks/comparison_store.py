@@ -8,12 +8,16 @@ import pandas as pd
 
 from pts_scott.experiments.results import TEXT_KEYS
 
-#: The optimizers of a control, and whose settings and whose tuned step size they have.
+#: By update rule, the optimizers of a control, and whose settings and whose tuned step
+#: size they have.
 SWAPPED = {
-    "Adam": ("Adam", "Adam"),
-    "auto Adam, Adam's step size": ("auto Adam", "Adam"),
-    "Adam, auto's step size": ("Adam", "auto Adam"),
-    "auto Adam": ("auto Adam", "auto Adam"),
+    rule: {
+        rule: (rule, rule),
+        f"auto {rule}, {rule}'s step size": (f"auto {rule}", rule),
+        f"{rule}, auto's step size": (rule, f"auto {rule}"),
+        f"auto {rule}": (f"auto {rule}", f"auto {rule}"),
+    }
+    for rule in ("SGD", "Adam")
 }
 
 
@@ -46,20 +50,26 @@ class Store:
         return self.folder / f"{name}.csv.gz"
 
 
-def missing_controls(runs: pd.DataFrame, controls: pd.DataFrame) -> list[str]:
-    """Return the settings with two tuned step sizes and no control with these two.
+def missing_controls(runs: pd.DataFrame, controls: pd.DataFrame) -> dict[str, list[str]]:
+    """Return the settings that lack a control, with the update rules that need one.
+
+    These are the rules for which tuning chose two step sizes, one for the plain optimizer
+    and one for `auto`.
 
     Parameters
     ----------
     runs, controls
         Tables of the store.
     """
-    if runs.empty:
-        return []
-    left = []
-    for setting, own in runs[runs["optimizer"].isin(SWAPPED)].groupby("setting"):
-        sizes = set(own["learning_rate"])
+    missing = {}
+    for setting, own in runs.groupby("setting"):
+        rules = [rule for rule in SWAPPED if len(_sizes(own, rule)) > 1]
         known = controls[controls["setting"] == setting]
-        if len(sizes) > 1 and (known.empty or set(known["learning_rate"]) != sizes):
-            left.append(str(setting))
-    return left
+        if any(known.empty or _sizes(known, r) != _sizes(own, r) for r in rules):
+            missing[str(setting)] = rules
+    return missing
+
+
+def _sizes(runs: pd.DataFrame, rule: str) -> set[float]:
+    """Return the step sizes of the optimizers of a rule's control."""
+    return set(runs.loc[runs["optimizer"].isin(list(SWAPPED[rule])), "learning_rate"])

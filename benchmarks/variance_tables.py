@@ -7,7 +7,11 @@ from collections.abc import Mapping
 import pandas as pd
 
 from pts_scott.experiments.report import figures
-from pts_scott.experiments.report.formatting import DASH, format_share
+from pts_scott.experiments.report.formatting import (
+    DASH,
+    format_known,
+    format_share,
+)
 from pts_scott.experiments.report.tables import Row, Table
 
 SPREAD_NAMES = "spread", "learned strata, spread"
@@ -71,10 +75,16 @@ def control_variate(variance: pd.DataFrame, sizes: Mapping[str, int]) -> pd.Data
 
 def control_variate_table(variance: pd.DataFrame, sizes: Mapping[str, int]) -> Table:
     """Return what the variance of v(t,k) consists of, relative to a plain step."""
-    rows = []
-    for setting, steps, left, anchor in control_variate(variance, sizes).itertuples():
+    found, rows = control_variate(variance, sizes), []
+    for setting, steps, left, anchor in found.itertuples():
         cells = (left, anchor, left + anchor)
-        rows.append(Row.of(setting, f"{steps:.1f}", *map(format_share, cells)))
+        rows.append(
+            Row.of(setting, format_known(steps, ".1f"), *map(format_share, cells))
+        )
     header = ["Setting", "inner steps per anchor", "left by the control variate, τ²/σ²"]
     header += ["anchor, b = 1", "v(t,k) per step"]
-    return Table(header, rows, labels=1)
+    caption = (
+        f"{DASH}: loops ended so early that the anchor's share of a step alone cost more "
+        "than the step at whose cost the samplers are compared."
+    )
+    return Table(header, rows, caption if found.isna().any(axis=None) else "", labels=1)

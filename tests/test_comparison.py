@@ -8,7 +8,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from helpers.small_results import loss_curve, run_record, write_config, write_run
+from helpers.small_results import (
+    loss_curve,
+    markdown_rows,
+    run_record,
+    write_config,
+    write_run,
+)
 
 from pts_scott.backends import backend
 from pts_scott.experiments.report.verdicts import compute_verdicts
@@ -155,51 +161,74 @@ def test_controls_have_either_step_size_where_tuning_chose_two(
 ):
     configs = store.folder / "configs"
     configs.mkdir(parents=True)
-    names = ["mlp-traffic-21x17544-M1", "mlp-exchange_rate-M1"]
-    for name, rate in zip(names, (0.05, 0.001)):
-        path = ROOT / "configs" / "comparison" / f"{name}.yaml"
+    # Of the plain optimizer and auto, with SGD and with Adam.
+    rates = {
+        "mlp-traffic-21x17544-M1": (0.5, 0.5, 0.001, 0.05),
+        "mlp-exchange_rate-M1": (0.5, 0.5, 0.001, 0.001),
+        "n-beats-small-exchange_rate-M1": (0.1, 0.5, 0.001, 0.05),
+    }
+    names = ("SGD", "auto SGD", "Adam", "auto Adam")
+    tuned = []
+    for setting, values in rates.items():
+        stem = setting.replace("n-beats-small", "nbeats")
+        path = ROOT / "configs" / "comparison" / f"{stem}.yaml"
         tree = yaml.safe_load(comparison.load_experiment(path).dump())
-        tree["optimizers"]["Adam"]["learning_rate"] = 0.001
-        tree["optimizers"]["auto Adam"]["learning_rate"] = rate
-        (configs / f"{name}.yaml").write_text(yaml.safe_dump(tree, sort_keys=False))
-    tuned = [
-        (name, o, r)
-        for name, rate in zip(names, (0.05, 0.001))
-        for o, r in (("Adam", 0.001), ("auto Adam", rate), ("SGD", 0.5))
-    ]
+        for name, rate in zip(names, values):
+            tree["optimizers"][name]["learning_rate"] = rate
+            tuned.append((setting, name, rate))
+        (configs / f"{setting}.yaml").write_text(yaml.safe_dump(tree, sort_keys=False))
     columns = ["setting", "optimizer", "learning_rate"]
     store.write("runs", pd.DataFrame(tuned, columns=columns), 6)
-    (written,) = comparison.write_controls(store, tmp_path / "controls")
-    control = comparison.load_experiment(written)
-    assert control.setting == names[0]
-    found = {n: (c.method, c.learning_rate) for n, c in control.optimizers.items()}
+    one, both = map(
+        comparison.load_experiment, comparison.write_controls(store, tmp_path / "one")
+    )
+    assert one.setting == "mlp-traffic-21x17544-M1"
+    found = {n: (c.method, c.learning_rate) for n, c in one.optimizers.items()}
     assert found == {
         "Adam": ("plain", 0.001),
         "auto Adam, Adam's step size": ("auto", 0.001),
         "Adam, auto's step size": ("plain", 0.05),
         "auto Adam": ("auto", 0.05),
     }
-    stored = pd.DataFrame({"setting": names[0], "learning_rate": [0.001, 0.05]})
-    store.write("controls", stored, 6)
-    assert comparison.write_controls(store, tmp_path / "controls") == []
+    assert both.setting == "n-beats-small-exchange_rate-M1"
+    assert len(both.optimizers) == 8
+    assert both.optimizers["SGD, auto's step size"].learning_rate == 0.5
+    # A control with Adam alone is not all that is needed where SGD has two, too.
+    stored = [
+        (setting.setting, name, config.learning_rate)
+        for setting in (one, both)
+        for name, config in one.optimizers.items()
+    ]
+    store.write("controls", pd.DataFrame(stored, columns=columns), 6)
+    (left,) = comparison.write_controls(store, tmp_path / "two")
+    assert left.stem == both.setting
+    stored += [
+        (both.setting, name, c.learning_rate) for name, c in both.optimizers.items()
+    ]
+    store.write("controls", pd.DataFrame(stored, columns=columns), 6)
+    assert comparison.write_controls(store, tmp_path / "three") == []
 
 
 def test_control_table_compares_at_equal_step_sizes(comparison, store, tmp_path):
     comparison.collect(store, [write_benchmark(tmp_path / "bench")], tmp_path / "tune")
     folder = tmp_path / "controls"
-    values = zip(comparison.SWAPPED, (1.0, 1.0, 2.0, 1.0), (0.1, 0.1, 0.5, 0.5))
-    for name, end, rate in values:
-        for seed in range(3):
-            loss = end + 0.01 * seed
-            record = run_record(name, seed, loss, loss, learning_rate=rate)
-            write_run(folder, record, loss_curve(end=loss))
-    write_config(folder, "mlp-traffic-M1", tuple(comparison.SWAPPED))
+    ends = {"SGD": (1.0, 2.0, 1.0, 1.0), "Adam": (1.0, 1.0, 2.0, 1.0)}
+    names = []
+    for rule, losses in ends.items():
+        names += comparison.SWAPPED[rule]
+        values = zip(comparison.SWAPPED[rule], losses, (0.1, 0.1, 0.5, 0.5))
+        for name, end, rate in values:
+            for seed in range(3):
+                loss = end + 0.01 * seed
+                record = run_record(name, seed, loss, loss, learning_rate=rate)
+                write_run(folder, record, loss_curve(end=loss))
+    write_config(folder, "mlp-traffic-M1", tuple(names))
     assert comparison.collect_controls(store, folder) == ["mlp-traffic-M1: control"]
     table = comparison.Pages(store, tmp_path, []).step_size_table()
-    (row,) = [line for line in table.splitlines() if line.startswith("| mlp")]
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[1::4] == ["0.1", "0.5"]
-    assert cells[4::4] == ["tied", "better"]
+    found = [row for row in markdown_rows(table) if row[0].startswith("mlp")]
+    assert [row[1] for row in found] == ["SGD", "Adam"]
+    assert [row[2::4] for row in found] == 2 * [["0.1", "0.5"]]
+    assert [row[5::4] for row in found] == [["worse", "tied"], ["tied", "better"]]
 
 
 # -- the length of runs -----------------------------------------------------------------

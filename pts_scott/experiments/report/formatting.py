@@ -30,8 +30,9 @@ def format_share(value: float) -> str:
     """Format a share in percent: 8.5 %, 62 %, 250 %; from ten times on, as a factor."""
     if value >= 10:
         return f"{value:.0f}\u00a0×" if math.isfinite(value) else "∞"
-    text = format_known(100 * value, ".0f" if value >= 0.0995 else ".1f")
-    return f"{text}\u00a0%"
+    if math.isnan(value):
+        return DASH
+    return f"{100 * value:{'.0f' if value >= 0.0995 else '.1f'}}\u00a0%"
 
 
 def format_known(value: float, spec: str) -> str:

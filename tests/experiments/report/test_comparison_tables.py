@@ -116,6 +116,7 @@ def test_reach_table_shows_shares_of_time_gradients_and_steps():
         (0.624, "62 %"),
         (2.5, "250 %"),
         (12.3, "12 ×"),
+        (math.nan, "–"),
     ],
 )
 def test_shares_are_percentages(share, text):
