@@ -146,9 +146,9 @@ def _add(store: Store, name: str, tables: Sequence[pd.DataFrame], digits: int) -
 
 def write_controls(store: Store, folder: Path) -> list[Path]:
     """Write configs that train plain and `auto` with each other's step size, too."""
-    written = []
-    missing = missing_controls(store.read("runs"), store.read("controls"))
-    for setting, rules in missing.items():
+    written, runs = [], store.read("runs")
+    runs = runs[~runs["setting"].isin(set(missing(store)))]  # will be run again
+    for setting, rules in missing_controls(runs, store.read("controls")).items():
         experiment = load_experiment(store.folder / "configs" / f"{setting}.yaml")
         optimizers = {
             name: dataclasses.replace(experiment.optimizers[own], learning_rate=rate)
