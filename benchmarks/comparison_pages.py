@@ -291,16 +291,22 @@ class Pages:
         if runs.empty:
             return text
         settled = settled_losses(runs, self._store.read("control_curves"), TAIL)
+        summary, keys = summarize_runs(settled), ["setting", "optimizer"]
+        both = summary.merge(self.summary, on=keys, suffixes=("", "_above"))
+        steps = both["steps"] / both["steps_above"]
         rows = [
             self._step_size_row(setting, rule, cells.set_index("optimizer"))
-            for setting, cells in summarize_runs(settled).groupby("setting", sort=True)
+            for setting, cells in summary.groupby("setting", sort=True)
             for rule in SWAPPED
             if rule in set(cells["optimizer"])
         ]
         pair = ["step size", "plain", "auto", "auto is"]
         caption = (
             f"Test loss at the end of {self._budget}: with the step size that tuning "
-            "chose for the plain optimizer, then with that for auto."
+            "chose for the plain optimizer, then with that for auto. In the same time "
+            f"these runs made {format_share(steps.min())} to {format_share(steps.max())} "
+            "of the steps of those above, as the machines differ: their losses compare "
+            "within a row."
         )
         header = ["Setting", "Update rule", *pair, *pair]
         return f"{Table(header, rows, caption, labels=2).markdown()}\n{text}"

@@ -92,7 +92,8 @@ def disturbed_sentence(runs: pd.DataFrame) -> str:
     names = ", ".join(f"`{name}` ({count})" for name, count in counts.items())
     return (
         f"{len(slow)} of {len(runs):,} runs made less than {bound}, the fewest "
-        f"{format_share(slow.min())}, because other processes shared the core: {names}."
+        f"{format_share(slow.min())}, probably because something else used the core: "
+        f"{names}."
     )
 
 

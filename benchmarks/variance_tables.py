@@ -7,11 +7,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from pts_scott.experiments.report import figures
-from pts_scott.experiments.report.formatting import (
-    DASH,
-    format_known,
-    format_share,
-)
+from pts_scott.experiments.report.formatting import DASH, format_known, format_share
 from pts_scott.experiments.report.tables import Row, Table
 
 SPREAD_NAMES = "spread", "learned strata, spread"

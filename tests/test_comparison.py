@@ -267,7 +267,7 @@ def test_runs_with_few_steps_are_counted_unless_they_diverged(regime):
     sentence = regime.disturbed_sentence(runs)
     assert sentence.startswith("1 of 9 runs made less than 80\u00a0% of the steps")
     assert sentence.endswith(
-        "the fewest 79\u00a0%, because other processes shared the core: `a` (1)."
+        "the fewest 79\u00a0%, probably because something else used the core: `a` (1)."
     )
     assert regime.disturbed_sentence(runs.loc[5:]).startswith("No run")
 
