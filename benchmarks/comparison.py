@@ -27,6 +27,7 @@ from pathlib import Path
 
 import pandas as pd
 from comparison_pages import Pages
+from comparison_results import Results
 from comparison_store import SWAPPED, Store, missing_controls
 
 from pts_scott.experiments.config import Experiment
@@ -213,7 +214,7 @@ def main(arguments: list[str] | None = None) -> None:
     elif options.command == "controls":
         print("\n".join(map(str, write_controls(store, options.folder))))
     else:
-        Pages(store, DOCS, list(missing(store))).write()
+        Pages(Results(store, list(missing(store))), DOCS).write()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
+from comparison_results import LARGE, PAPER, PER, count_verdicts, where
 from equal_time_tables import DEFAULTS
 
 from pts_scott.experiments.report.formatting import format_share
@@ -26,15 +27,9 @@ HOLDS, NOT = "Holds here.", "Does not hold here."
 PER_STEP = "Holds per step, but not per second."
 PER_SECOND = "Holds per second, but not per step."
 OPEN = "Not decided here."
-LARGE = "SCott, large anchors"
-SGD_FAMILY = ("SGD", "SCSG", "SCott", LARGE)
+SGD_FAMILY = ("SGD", "SCSG", PAPER, LARGE)
 LESS_VARIANCE = 0.9  # of all: what counts as less
 SAMPLED = ("MLP", "N-BEATS-small")  # the models of the expectation on `auto`
-PER = {
-    "steps": "at equal steps",
-    "gradients": "at equal gradients",
-    "end": "at equal time",
-}
 #: The expectation on the libraries' own training: models and data, whose time, how often.
 FASTER = tuple(
     f"{model}/{data}"
@@ -78,11 +73,11 @@ class Claims:
         """Return a paragraph on each claim."""
         parts = (
             self._on_variance(),
-            self._on_speed("SCott converges faster than SGD", "SCott", "SGD"),
+            self._on_speed("SCott converges faster than SGD", PAPER, "SGD"),
             self._on_speed(
                 "The same with large anchors, tuned b and K", LARGE, "SGD", cost=True
             ),
-            self._on_speed("Strata make a better anchor than SCSG's", "SCott", "SCSG"),
+            self._on_speed("Strata make a better anchor than SCSG's", PAPER, "SCSG"),
             self._on_step_sizes(),
             self._on_speed("S-Adam converges faster than Adam", "S-Adam", "Adam"),
             self._on_speed(
@@ -119,7 +114,7 @@ class Claims:
         for size, own in rows.groupby("batch_size"):
             settings = own["setting"].nunique()
             counts = ", ".join(
-                f"{count_verdicts(own[own['at'] == at])} {where}"
+                f"{count_verdicts(own.loc[own['at'] == at, 'verdict'])} {where}"
                 for at, where in PER.items()
             )
             sentences.append(
@@ -146,7 +141,7 @@ class Claims:
             index="setting", columns="optimizer", values="learning_rate"
         )
         counts = []
-        whose = {"SCott": "SCott's", LARGE: "that of SCott with large anchors"}
+        whose = {PAPER: "SCott's", LARGE: "that of SCott with large anchors"}
         for name in whose:
             ratio = sizes[name] / sizes["SGD"]
             larger, smaller = int((ratio > 1.001).sum()), int((ratio < 0.999).sum())
@@ -190,7 +185,7 @@ class Claims:
 
     def _on_generalization(self) -> str:
         rows = self._verdicts[self._verdicts["at"] == "end"]
-        pairs = (("SCott", "SGD"), (LARGE, "SGD"), ("S-Adam", "Adam"))
+        pairs = ((PAPER, "SGD"), (LARGE, "SGD"), ("S-Adam", "Adam"))
         pairs += (("S-Adagrad", "Adagrad"),)
         gained = kept = 0
         for challenger, baseline in pairs:
@@ -243,6 +238,9 @@ class Claims:
             rows = self._of(f"auto {rule}", rule, loss)
             counts[loss] = rows[(rows["at"] == "end") & rows["model"].isin(SAMPLED)]
         rows = counts["test"]
+        tested, trained = (
+            count_verdicts(counts[loss]["verdict"]) for loss in ("test", "training")
+        )
         better, _, worse = (int((rows["verdict"] == v).sum()) for v in VERDICTS)
         models = tuple(model.lower() for model in SAMPLED)  # as settings begin
         still = sum(name.startswith(models) for name in self._missing)
@@ -250,8 +248,7 @@ class Claims:
         return (
             f"`auto` with {rule} is never worse than {rule} by test loss at equal time, "
             "and better in at least 6 of the 16 settings of MLP and N-BEATS",
-            f"better / tied / worse: {count_verdicts(rows)} of {len(rows)}; by training "
-            f"loss {count_verdicts(counts['training'])}",
+            f"better / tied / worse: {tested} of {len(rows)}; by training loss {trained}",
             _outcome(
                 reached=better >= 6 and not worse, impossible=impossible, still=still
             ),
@@ -287,13 +284,6 @@ class Claims:
         return where(self._verdicts, **keys)
 
 
-def where(rows: pd.DataFrame, **values: object) -> pd.DataFrame:
-    """Return the rows with these values."""
-    for column, value in values.items():
-        rows = rows[rows[column] == value]
-    return rows
-
-
 def _paragraph(claim: str, verdict: str, text: str) -> str:
     return f"**{claim}. {verdict}** {text}"
 
@@ -321,13 +311,6 @@ def _outcome(*, reached: bool, impossible: bool, still: int) -> str:
     if impossible:
         return "missed"
     return "still open" if still else "met" if reached else "missed"
-
-
-def count_verdicts(rows: pd.DataFrame) -> str:
-    """Return how often a verdict was better / tied / worse, and undecided if any was."""
-    count = rows["verdict"].value_counts()
-    text = " / ".join(str(count.get(verdict, 0)) for verdict in VERDICTS)
-    return text + (f" ({count[UNDECIDED]} undecided)" if UNDECIDED in count else "")
 
 
 def answer(verdicts: pd.Series[str]) -> str:

@@ -36,13 +36,25 @@ def store(comparison, tmp_path):
     return comparison.Store(tmp_path / "store")
 
 
-def write_benchmark(folder, seeds=(0, 1, 2), level=1.0, status="finished"):
+AUTO = {
+    f"auto {rule}": {"method": "auto", "rule": rule.lower()} for rule in ("SGD", "Adam")
+}
+
+
+def write_benchmark(
+    folder, seeds=(0, 1, 2), level=1.0, status="finished", shares=None, rates=None
+):
+    """Write a setting in which every optimizer ends at its share of a level."""
+    shares = {"SGD": 1.0, "SCott": 0.8} if shares is None else shares
     for seed in seeds:
-        for name, end in (("SGD", level), ("SCott", 0.8 * level)):
-            end += 0.01 * seed
-            record = run_record(name, seed, end, end + 0.2, status)
+        for name, share in shares.items():
+            end = share * level + 0.01 * seed
+            rate = {} if rates is None else {"learning_rate": rates[name]}
+            record = run_record(
+                name, seed, end, end + 0.2, status, **AUTO.get(name, {}), **rate
+            )
             write_run(folder, record, loss_curve(end=end))
-    write_config(folder, "mlp-traffic-M1", ("SGD", "SCott"))
+    write_config(folder, "mlp-traffic-M1", tuple(shares))
     columns = ("seconds", "strata", "variance", "standard_error")
     variance = {name: [1.0] for name in columns} | {"sampler": "uniform"}
     variance = pd.DataFrame({**variance, "stratifier": None})
@@ -150,7 +162,8 @@ def test_setting_that_was_run_with_another_config_is_missing(
 def test_pages_have_the_numbers_of_the_store(comparison):
     store = comparison.Store(ROOT / "docs" / "results")
     missing = list(comparison.missing(store))
-    for path, text in comparison.Pages(store, ROOT / "docs", missing).texts().items():
+    pages = comparison.Pages(comparison.Results(store, missing), ROOT / "docs")
+    for path, text in pages.texts().items():
         hint = f"{path.name} differs: python benchmarks/comparison.py page"
         assert path.read_text(encoding="utf-8") == text, hint
 
@@ -210,25 +223,32 @@ def test_controls_have_either_step_size_where_tuning_chose_two(
 
 
 def test_control_table_compares_at_equal_step_sizes(comparison, store, tmp_path):
-    comparison.collect(store, [write_benchmark(tmp_path / "bench")], tmp_path / "tune")
+    names = ("SGD", "auto SGD", "Adam", "auto Adam")
+    benchmark = write_benchmark(
+        tmp_path / "bench",
+        shares=dict(zip(names, (1.0, 0.8, 1.0, 1.0))),
+        rates=dict(zip(names, (0.1, 0.5, 0.1, 0.1))),
+    )
+    comparison.collect(store, [benchmark], tmp_path / "tune")
     folder = tmp_path / "controls"
-    ends = {"SGD": (1.0, 2.0, 1.0, 1.0), "Adam": (1.0, 1.0, 2.0, 1.0)}
-    names = []
-    for rule, losses in ends.items():
-        names += comparison.SWAPPED[rule]
-        values = zip(comparison.SWAPPED[rule], losses, (0.1, 0.1, 0.5, 0.5))
-        for name, end, rate in values:
-            for seed in range(3):
-                loss = end + 0.01 * seed
-                record = run_record(name, seed, loss, loss, learning_rate=rate)
-                write_run(folder, record, loss_curve(end=loss))
-    write_config(folder, "mlp-traffic-M1", tuple(names))
+    control = list(comparison.SWAPPED["SGD"])
+    for name, end, rate in zip(control, (1.0, 2.0, 1.0, 1.0), (0.1, 0.1, 0.5, 0.5)):
+        for seed in range(3):
+            loss = end + 0.01 * seed
+            record = run_record(name, seed, loss, loss, learning_rate=rate)
+            write_run(folder, record, loss_curve(end=loss))
+    write_config(folder, "mlp-traffic-M1", tuple(control))
     assert comparison.collect_controls(store, folder) == ["mlp-traffic-M1: control"]
-    table = comparison.Pages(store, tmp_path, []).step_size_table()
-    found = [row for row in markdown_rows(table) if row[0].startswith("mlp")]
-    assert [row[1] for row in found] == ["SGD", "Adam"]
-    assert [row[2::4] for row in found] == 2 * [["0.1", "0.5"]]
-    assert [row[5::4] for row in found] == [["worse", "tied"], ["tied", "better"]]
+    tables = importlib.import_module("optimizer_tables")
+    rows = markdown_rows(tables.step_size_table(comparison.Results(store, [])))
+    (found,) = [row for row in rows if row[0].startswith("mlp")]
+    assert found[1::4] == ["SGD", "worse", "tied"]
+    assert found[2::4] == ["0.1", "0.5"]
+    # Better with its own step size, worse with SGD's, tied with its own for both; with
+    # Adam, both have the same one.
+    counts = {row[0]: row[1:] for row in rows if len(row) == 5}
+    assert counts["SGD"] == ["1", "1 / 0 / 0", "0 / 0 / 1", "0 / 1 / 0"]
+    assert counts["Adam"] == ["1", *3 * ["0 / 1 / 0"]]
 
 
 # -- the length of runs -----------------------------------------------------------------
