@@ -8,9 +8,9 @@
 `collect` takes folders of `pts-scott bench` and that of `pts-scott tune`, adds their
 settings to the files in ``docs/results``, and leaves out settings with a run that is
 missing or failed. Settings may come from different machines, the runs of one may not:
-nothing is compared across settings. The files of ``equal_time.py`` and
-``autogluon_equal_time.py`` in ``--libraries`` are stored, too. `page` computes every
-number from what is stored.
+nothing is compared across settings. What ``equal_time.py`` and
+``autogluon_equal_time.py`` have written to ``--libraries`` is stored alike. `page`
+computes every number from what is stored.
 
 `controls` writes configs that train the plain optimizer and `auto` with each other's step
 size, where tuning chose different ones; `collect` stores their benchmark with
@@ -184,8 +184,13 @@ def collect_libraries(store: Store, folder: Path) -> list[str]:
     """Store what ``equal_time.py`` and ``autogluon_equal_time.py`` have measured."""
     added = []
     for path in sorted(folder.glob("equal_time-*.csv")):
-        store.write(path.stem, pd.read_csv(path), digits=6)
-        added.append(path.stem)
+        for setting, runs in pd.read_csv(path).groupby("setting", sort=True):
+            seeds = runs.groupby("side")["seed"].nunique()
+            if seeds.min() < max(seeds.max(), 2):  # the first seed may lack sides
+                print(f"{path.stem}, {setting} is not complete", file=sys.stderr)
+                continue
+            _add(store, path.stem, [runs], digits=6)
+            added.append(f"{path.stem}: {setting}")
     return added
 
 

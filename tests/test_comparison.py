@@ -251,6 +251,30 @@ def test_control_table_compares_at_equal_step_sizes(comparison, store, tmp_path)
     assert counts["Adam"] == ["1", *3 * ["0 / 1 / 0"]]
 
 
+def test_libraries_are_stored_setting_by_setting_once_all_sides_have_run(
+    comparison, store, tmp_path, capsys
+):
+    def measure(level, settings):
+        rows = [
+            {"setting": setting, "side": side, "seed": seed, "test_loss": level}
+            for setting, runs in settings.items()
+            for side, seed in runs
+        ]
+        pd.DataFrame(rows).to_csv(tmp_path / "equal_time-gluonts.csv", index=False)
+        return comparison.collect_libraries(store, tmp_path)
+
+    complete = [(side, seed) for seed in (0, 1) for side in ("GluonTS", "auto")]
+    measure(1.0, {"a": complete, "b": complete})
+    added = measure(2.0, {"b": complete, "c": complete[:3], "d": complete[:1]})
+    assert added == ["equal_time-gluonts: b"]
+    assert "c is not complete" in capsys.readouterr().err
+    stored = store.read("equal_time-gluonts")
+    assert stored.groupby("setting")["test_loss"].agg(set).to_dict() == {
+        "a": {1.0},
+        "b": {2.0},
+    }
+
+
 # -- the length of runs -----------------------------------------------------------------
 
 
