@@ -187,7 +187,10 @@ def collect_libraries(store: Store, folder: Path) -> list[str]:
         for setting, runs in pd.read_csv(path).groupby("setting", sort=True):
             seeds = runs.groupby("side")["seed"].nunique()
             if seeds.min() < max(seeds.max(), 2):  # the first seed may lack sides
-                print(f"{path.stem}, {setting} is not complete", file=sys.stderr)
+                print(
+                    f"{path.stem}: {setting} is not complete, and left out",
+                    file=sys.stderr,
+                )
                 continue
             _add(store, path.stem, [runs], digits=6)
             added.append(f"{path.stem}: {setting}")
